@@ -1,0 +1,48 @@
+"""A gradient estimate as coefficients over directions, in the form that makes a step independent of the window.
+
+The coefficient of direction j of batch n is
+
+    c_nj = scale * (centred_nj + (level_n - shift) * slope_nj),        g = sum_nj c_nj u_nj.
+
+What a batch contributes (`Share`: centred, slope, level) never changes once its values are in; only the two numbers
+`scale` and `shift` change from step to step. So two running sums carry the whole window (`zoar.window_sum`). The paper's
+window mean (Eq. grad-avg) is centred = (y - mean_n)/mu, slope = 1/mu, level = mean_n, shift = b_t, scale = 1/(|H| - 1);
+keeping each batch's own mean apart keeps float32 exact enough when values are large beside their differences.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, np.dtype[np.float64]]
+
+
+@dataclass(frozen=True, eq=False)
+class Share:
+    """What one batch contributes; compared by identity."""
+
+    centred: Array
+    slope: Array | None = None
+    level: float = 0.0
+    #: How many values the share stands for.
+    count: int = 0
+
+
+@dataclass(frozen=True)
+class Coefficients:
+    """The estimate of one step: a share for each batch (by the step it was asked at), and the window's two numbers."""
+
+    shares: dict[int, Share]
+    scale: float
+    shift: float = 0.0
+
+    def dense(self) -> dict[int, Array]:
+        """Every coefficient written out."""
+        return {
+            step: self.scale
+            * (share.centred if share.slope is None else share.centred + (share.level - self.shift) * share.slope)
+            for step, share in self.shares.items()
+        }

@@ -1,0 +1,361 @@
+"""Ask, tell, weigh, move: the only loop order there is.
+
+    opt = zoar.Optimizer(x0, queries=10, window=6)
+    while not opt.stop():
+        batch = opt.ask()                                  # batch.points, batch.ids
+        opt.tell(batch.ids, [f(x) for x in batch.points])  # any subset, any order
+
+theta moves when the last value of the batch is in, or, with some of them in, at the next `ask`. A value that comes later
+still counts while its batch is in the window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from zoar.baselines import Baseline
+from zoar.directions import DEFAULT_MEMORY
+from zoar.estimators import Estimator
+from zoar.evaluation.outcomes import NonFiniteValue, as_values
+from zoar.history import Answer, QueryBatch, Window
+from zoar.schedules import Schedule
+from zoar.settings import Settings
+from zoar.smoothing import Smoothing
+from zoar.space import Space
+from zoar.stopping import Budget, Clock, Progress, StopReason, reason_to_stop
+from zoar.updates import UpdateRule
+
+# A value beyond this would overflow the arithmetic of its dtype: it fails like an infinity.
+_LARGEST_VALUE = {torch.float32: 1e30, torch.float64: 1e290}
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Queries to answer: `points[i]` has the id `ids[i]`."""
+
+    points: Any
+    ids: Sequence[int]
+
+
+class Optimizer:
+    """Zeroth-order optimization by ask and tell.
+
+    Args:
+        x0: where to start: a NumPy array or a torch tensor of any shape; points come back as the same kind.
+        method: `"zoar"`, `"vanilla"`, `"reinforce"`, `"zohs"`, `"relizo"`, `"spsa"`, or one of their objects.
+        queries: K, directions a step. `vanilla`, `zohs` and `relizo` ask theta too; `spsa` asks both ways.
+        window: N, batches kept for reuse, a number or a schedule; each method has its default (6 for zoar and zohs, else 1).
+        smoothing: the radius mu, a number or a schedule.
+        lr: the rate, a number or a schedule.
+        update: `"sgd"`, `"momentum"`, `"sign"`, `"adamm"`, `"radazo"`, one of their objects, or a torch.optim class.
+        directions: `"gaussian"`, `"sphere"`, `"coordinate"`, `"rademacher"`, or one of their objects.
+        baseline: `"window"`, `"batch"`, `"center"`, `"zero"`, `"optimal"`; None is the method's own.
+        scale: `"unbiased"` (default), or `"paper"` for Eq. fd without the covariance factor.
+        seed: directions are a pure function of it; no global generator is touched.
+        bounds: scipy's Bounds, (lower, upper), or one (low, high) for each number.
+        sense: `"min"` or `"max"`.
+        on_error: what a NaN or infinite value means: `"raise"`, or `"drop"` the query.
+        max_iterations, max_queries, max_time, target, patience, tol: when `stop` says so; None is never.
+        storage, memory: keep directions (`"stored"`), draw them again (`"replayed"`), or decide by `memory` bytes (`"auto"`).
+        stream: the source of random words, `"philox"` (the same on every device) or `"sfc64"` (fast, CPU); None chooses.
+
+    Example:
+        >>> opt = Optimizer(np.ones(3), queries=4, lr=0.05, max_iterations=100, seed=1)
+        >>> while not opt.stop():
+        ...     batch = opt.ask()
+        ...     opt.tell(batch.ids, (batch.points**2).sum(-1))
+        >>> opt.nit, opt.nfev, bool((opt.x**2).sum() < 0.01)
+        (100, 400, True)
+    """
+
+    def __init__(
+        self,
+        x0: Any,
+        method: str | Estimator = "zoar",
+        *,
+        queries: int = 10,
+        window: int | Schedule | None = None,
+        smoothing: float | Schedule = 0.05,
+        lr: float | Schedule = 1e-3,
+        update: str | UpdateRule | type[torch.optim.Optimizer] = "radazo",
+        directions: str | Smoothing = "gaussian",
+        baseline: str | Baseline | None = None,
+        scale: str | None = None,
+        seed: int = 0,
+        bounds: Any = None,
+        sense: str = "min",
+        on_error: str = "raise",
+        max_iterations: int | None = None,
+        max_queries: int | None = None,
+        max_time: float | None = None,
+        target: float | None = None,
+        patience: int | None = None,
+        tol: float = 0.0,
+        storage: str = "auto",
+        memory: int = DEFAULT_MEMORY,
+        stream: str | None = None,
+    ) -> None:
+        self._space, self._theta = Space.of(x0)
+        self.budget = Budget(max_iterations, max_queries, max_time, target, patience, tol)
+        self.settings = Settings.check(
+            self._space, self.budget, method=method, queries=queries, window=window, smoothing=smoothing, lr=lr, update=update,
+            directions=directions, baseline=baseline, scale=scale, seed=seed, bounds=bounds, sense=sense, on_error=on_error,
+            storage=storage, memory=memory, stream=stream,
+        )  # fmt: skip
+        self._sign = -1.0 if sense == "max" else 1.0
+        self._directions = self.settings.make_directions(self._space)
+        self._weigher = self.settings.method.start(self._directions)
+        self._window = Window()
+        self._current: QueryBatch | None = None
+        self._next_id = 0
+        self._unanswered: set[int] = set()  # ids that left the window before their answer
+        self._progress, self._clock = Progress(), Clock()
+        if self.settings.box is not None:
+            self.settings.box.project_(self._theta)
+        self._best_x = self._theta.clone()
+        self._update_state = self.settings.update.start(self._theta)
+        self._reserve = 0
+        self._last_mean = float("nan")
+
+    # -- what a run looks like from outside -------------------------------------------------------------------------
+
+    @property
+    def x(self) -> Any:
+        """The current theta, a copy."""
+        return self._space.outward(self._theta.clone())
+
+    @property
+    def best_x(self) -> Any:
+        """The query with the best value so far, a copy."""
+        return self._space.outward(self._best_x.clone())
+
+    @property
+    def best_fun(self) -> float:
+        """The best value so far."""
+        return self._sign * self._progress.best
+
+    @property
+    def nit(self) -> int:
+        """Batches finished."""
+        return self._progress.iterations
+
+    @property
+    def nfev(self) -> int:
+        """Evaluations told, failed and late ones included."""
+        return self._progress.evaluations
+
+    @property
+    def dropped(self) -> int:
+        """Evaluations that gave no usable value, or gave it too late."""
+        return self._progress.dropped
+
+    @property
+    def last_mean(self) -> float:
+        """The mean value of the last batch: near the smoothed function at the theta it was asked at."""
+        return self._sign * self._last_mean
+
+    @property
+    def window(self) -> Window:
+        """The batches in use, oldest first."""
+        return self._window
+
+    def stop(self) -> StopReason | None:
+        """Why the run should end, or None."""
+        limit = self.budget.target
+        target = None if limit is None else self._sign * limit
+        upcoming = self.settings.method.evaluations(self.settings.queries) + self._reserve
+        return reason_to_stop(self.budget, self._progress, self._clock, upcoming, target)
+
+    def reserve(self, evaluations: int) -> None:
+        """Keeps that many of `max_queries` for evaluations outside any batch."""
+        self._reserve = evaluations
+
+    def observe(self, value: float | None) -> None:
+        """Counts an evaluation of the current theta outside any batch; None if it gave no value."""
+        self._progress.evaluations += 1
+        if value is None:
+            self._progress.dropped += 1
+        elif self._sign * value < self._progress.best:
+            self._progress.best, self._best_x = self._sign * value, self._theta.clone()
+
+    # -- ask --------------------------------------------------------------------------------------------------------
+
+    def ask(self) -> Batch:
+        """The next batch. Without any answer since the last `ask` it is that same batch again."""
+        current = self._current
+        if current is not None and not current.untouched:
+            self._finish(current)
+            current = None
+        if current is None:
+            current = self._open()
+        return Batch(self._space.outward(self._points(current)), current.ids)
+
+    def pending(self) -> Batch:
+        """The queries of the current batch that have no answer yet."""
+        current = self._current
+        if current is None:
+            return Batch(self._space.outward(self._theta.new_empty(0, self._space.dim)), [])
+        slots = np.flatnonzero(current.answers == Answer.WAITING)
+        points = self._points(current)[torch.from_numpy(slots).to(self._theta.device)]
+        return Batch(self._space.outward(points), [current.first_id + int(slot) for slot in slots])
+
+    def _open(self) -> QueryBatch:
+        step, settings = self._progress.iterations, self.settings
+        fresh = self._weigher.fresh(self._theta, settings.queries, settings.rate(step))
+        method = settings.method
+        batch = QueryBatch(step, settings.radius(step), fresh, self._next_id, method.two_sided, method.centred)
+        self._next_id += batch.size
+        self._directions.open(step, fresh)
+        self._window.append(batch)
+        for old in self._window.expire(settings.window_length(step)):
+            self._weigher.leave(old)
+            self._directions.close(old.step)
+            if old.waiting:
+                self._unanswered.update(
+                    old.first_id + int(slot) for slot in np.flatnonzero(old.answers == Answer.WAITING)
+                )
+        self._current = batch
+        return batch
+
+    def _points(self, batch: QueryBatch) -> Tensor:
+        points = self._weigher.points(self._theta if batch.theta is None else batch.theta, batch)
+        return points if self.settings.box is None else self.settings.box.project_(points)
+
+    # -- tell -------------------------------------------------------------------------------------------------------
+
+    def tell(self, ids: Iterable[int], values: Any) -> None:
+        """Takes values by id: any subset, in any order, late ones too.
+
+        Either all of them are taken or, when something is wrong with one, none. Under `on_error="drop"` a value that is
+        not finite fails its query. A value whose batch has left the window is counted and otherwise ignored.
+        """
+        ids = ids if isinstance(ids, range) else [_as_id(i) for i in ids]
+        told = self._sign * as_values(values, len(ids), "values")
+        usable = np.abs(told) <= _LARGEST_VALUE[self._theta.dtype]  # False for NaN
+        if not usable.all() and self.settings.on_error == "raise":
+            first = int(np.flatnonzero(~usable)[0])
+            raise NonFiniteValue(
+                f'the value of query {ids[first]} is {self._sign * told[first]:g}; under on_error="raise" values must be '
+                f'finite (and below {_LARGEST_VALUE[self._theta.dtype]:g} in size). on_error="drop" leaves such queries out'
+            )
+        current = self._current
+        if current is not None and current.untouched and ids == current.ids and usable.all():
+            self._progress.evaluations += len(told)
+            current.answer_all(told)
+            self._note_best(current, told)
+            self._finish(current)
+            return
+        self._answer(
+            [(query, float(value) if ok else None) for query, value, ok in zip(ids, told, usable, strict=True)]
+        )
+
+    def fail(self, ids: Iterable[int]) -> None:
+        """Says that these queries were evaluated and gave no value: each is lost, and counted."""
+        self._answer([(_as_id(query), None) for query in ids])
+
+    def _answer(self, answers: list[tuple[int, float | None]]) -> None:
+        places = self._locate([query for query, _ in answers])
+        for (query, value), batch in zip(answers, places, strict=True):
+            self._progress.evaluations += 1
+            self._progress.dropped += value is None or batch is None
+            if batch is None:
+                self._unanswered.discard(query)
+                continue
+            batch.answer(query - batch.first_id, value)
+            if value is not None:
+                self._note_best(batch, batch.values)
+            if not batch.waiting:
+                batch.theta = None
+        if self._current is not None and not self._current.waiting:
+            self._finish(self._current)
+
+    def _locate(self, ids: list[int]) -> list[QueryBatch | None]:
+        """The batch of each id, None for one that left the window; an id that may not be answered is an error."""
+        seen: set[int] = set()
+        places: list[QueryBatch | None] = []
+        for query in ids:
+            batch = self._window.find(query)
+            if not 0 <= query < self._next_id:
+                asked = f"the ids so far are 0 to {self._next_id - 1}" if self._next_id else "call ask() first"
+                raise ValueError(f"id {query} was never asked; {asked}")
+            waiting = query in self._unanswered if batch is None else batch.waits_for(query)
+            if query in seen or not waiting:
+                raise ValueError(f"id {query} was told twice; each query takes one value")
+            seen.add(query)
+            places.append(batch)
+        return places
+
+    def _note_best(self, batch: QueryBatch, values: np.ndarray) -> None:
+        slot = int(np.nanargmin(values))
+        if values[slot] < self._progress.best:
+            self._progress.best = float(values[slot])
+            self._best_x = self._points(batch)[slot].clone()
+
+    # -- weigh and move ---------------------------------------------------------------------------------------------
+
+    def _finish(self, batch: QueryBatch) -> None:
+        """The batch is over: theta moves by what the window knows now."""
+        settings, theta = self.settings, self._theta
+        if batch.waiting:
+            batch.theta = theta.clone()  # where its late answers belong
+        estimate = self._weigher.gradient(self._window, theta)
+        if estimate is not None:
+            before = theta.clone() if self._weigher.follows_moves else None
+            settings.update.move_(theta, estimate, self._update_state, settings.rate(batch.step))
+            if settings.box is not None:
+                settings.box.project_(theta)
+            if before is not None:
+                self._weigher.moved(theta - before)
+        self._current = None
+        came = batch.values[batch.answers == Answer.VALUE]
+        self._last_mean = float(came.sum()) / len(came) if len(came) else float("nan")
+        self._progress.iterated(len(came) > 0, self.budget.tol)
+
+    # -- state ------------------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that changes, as tensors and plain data: loads with `torch.load(..., weights_only=True)`."""
+        return {
+            "zoar": 1, "identity": self.settings.identity(self._space), "theta": self._theta.clone(),
+            "best_x": self._best_x.clone(),
+            "progress": dict(self._progress.__dict__), "seconds": self._clock.seconds(), "next_id": self._next_id,
+            "unanswered": sorted(self._unanswered), "window": [batch.state_dict() for batch in self._window],
+            "current": None if self._current is None else self._current.step,
+            "directions": self._directions.state_dict(), "weigher": self._weigher.state_dict(),
+            "update": self.settings.update.state_dict(self._update_state),
+        }  # fmt: skip
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continues from a state: the same values then give the same theta, bit for bit."""
+        if not isinstance(state, dict) or state.get("zoar") != 1:
+            raise ValueError("this is not the state of a zoar.Optimizer (of version 1)")
+        mine, theirs = self.settings.identity(self._space), state["identity"]
+        different = [
+            f"{name}: {theirs.get(name)} there, {mine[name]} here" for name in mine if mine[name] != theirs.get(name)
+        ]
+        if different:
+            raise ValueError("the state belongs to another run: " + "; ".join(different))
+        self._theta.copy_(state["theta"])
+        self._best_x = state["best_x"].to(self._theta).clone()
+        self._progress = Progress(**state["progress"])
+        self._clock.started = Clock().started - state["seconds"]
+        self._next_id, self._unanswered = state["next_id"], set(state["unanswered"])
+        self._window = Window()
+        for saved in state["window"]:
+            self._window.append(QueryBatch.from_state_dict(saved))
+        self._current = next((batch for batch in self._window if batch.step == state["current"]), None)
+        self._directions.load_state_dict(state["directions"])
+        self._weigher.load_state_dict(state["weigher"], self._window)
+        self.settings.update.load_state_dict(self._update_state, state["update"])
+
+
+def _as_id(query: Any) -> int:
+    if isinstance(query, bool) or not isinstance(query, (int, np.integer)):
+        raise TypeError(f"an id is a whole number from batch.ids, got {query!r} ({type(query).__name__})")
+    return int(query)

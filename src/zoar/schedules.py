@@ -1,0 +1,95 @@
+"""Schedules for the rate, the smoothing radius and the window length.
+
+A schedule is a value as a function of progress p in [0, 1]; the optimizer knows how far it is from its own budget
+(iterations or queries, whichever ends first), or a schedule carries its own `steps`.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+
+class Schedule(ABC):
+    """A value that changes over the run."""
+
+    steps: int | None = None
+
+    def at(self, step: int, horizon: int | None) -> float:
+        """The value at a step; the first step is 0 and step `horizon - 1` is the last."""
+        steps = self.steps or horizon
+        if steps is None:
+            raise ValueError(
+                f"{self} needs to know how long the run is: give it steps=..., or give the run max_iterations or max_queries"
+            )
+        return self.value(min(step / max(steps - 1, 1), 1.0))
+
+    @abstractmethod
+    def value(self, progress: float) -> float:
+        """The value at a progress between 0 and 1."""
+
+    @abstractmethod
+    def extremes(self) -> tuple[float, float]:
+        """The least and the greatest value it takes."""
+
+
+@dataclass(frozen=True)
+class Constant(Schedule):
+    """The same value at every step."""
+
+    level: float
+
+    def at(self, step: int, horizon: int | None) -> float:
+        return self.level
+
+    def value(self, progress: float) -> float:
+        return self.level
+
+    def extremes(self) -> tuple[float, float]:
+        return self.level, self.level
+
+
+@dataclass(frozen=True)
+class Linear(Schedule):
+    """From `start` to `end` along a line, then `end`.
+
+    >>> [Linear(20, 1).at(step, horizon=20) for step in (0, 19, 40)]
+    [20.0, 1.0, 1.0]
+    """
+
+    start: float
+    end: float
+    steps: int | None = None
+
+    def value(self, progress: float) -> float:
+        return (1 - progress) * self.start + progress * self.end
+
+    def extremes(self) -> tuple[float, float]:
+        return min(self.start, self.end), max(self.start, self.end)
+
+
+@dataclass(frozen=True)
+class Cosine(Linear):
+    """From `start` to `end` along half a cosine, then `end`."""
+
+    def value(self, progress: float) -> float:
+        return self.end + (self.start - self.end) * 0.5 * (1 + math.cos(math.pi * progress))
+
+
+def as_schedule(what: str, given: float | Schedule, *, least: float, strictly: bool = False) -> Schedule:
+    """A schedule from a number, or itself; none of its values may be below `least` (or at it, if `strictly`)."""
+    if isinstance(given, Schedule):
+        schedule = given
+    elif isinstance(given, bool) or not isinstance(given, (int, float)):
+        raise TypeError(
+            f"{what} must be a number or a schedule such as zoar.Linear(1e-3, 0); got {given!r} ({type(given).__name__})"
+        )
+    else:
+        schedule = Constant(float(given))
+    low, high = schedule.extremes()
+    if not (math.isfinite(low) and math.isfinite(high)) or low < least or (strictly and low == least):
+        raise ValueError(f"{what} must be finite and {'above' if strictly else 'at least'} {least:g}; got {given!r}")
+    if schedule.steps is not None and schedule.steps < 1:
+        raise ValueError(f"{what}: a schedule's steps must be at least 1; got {given!r}")
+    return schedule
