@@ -30,6 +30,7 @@ class Values:
     squared_norms: Array | None
 
 
+@dataclass(frozen=True)
 class Baseline(ABC):
     """A way to choose b."""
 
@@ -47,6 +48,7 @@ class Baseline(ABC):
         """The window's estimate; None when it has none yet."""
 
 
+@dataclass(frozen=True)
 class _Fixed(Baseline):
     """A baseline that does not change after the batch: the window only averages."""
 
@@ -55,6 +57,7 @@ class _Fixed(Baseline):
         return Coefficients(shares, scale=1.0 / total) if total else None
 
 
+@dataclass(frozen=True)
 class Zero(_Fixed):
     """b = 0: the plain score-function estimator."""
 
@@ -65,6 +68,7 @@ class Zero(_Fixed):
         return Share(values.y * values.slope, count=values.count)
 
 
+@dataclass(frozen=True)
 class Center(_Fixed):
     """b = f(theta), the finite difference of Eq. fd; one more query a step."""
 
@@ -78,6 +82,7 @@ class Center(_Fixed):
         return Share((values.y - values.center) * values.slope, count=values.count)
 
 
+@dataclass(frozen=True)
 class BatchMean(_Fixed):
     """b = the batch's own mean, times K/(K - 1) so that no value is held against itself.
 
@@ -93,6 +98,7 @@ class BatchMean(_Fixed):
         return Share((values.y - mean) * values.slope * (values.count / (values.count - 1)), count=values.count)
 
 
+@dataclass(frozen=True)
 class WindowMean(Baseline):
     """b_t = the mean of the whole window (Eq. baseline-avg), the paper's; divided by |H_t| - 1 (Eq. grad-avg)."""
 
@@ -110,6 +116,7 @@ class WindowMean(Baseline):
         return Coefficients(shares, scale=1.0 / (total - 1), shift=mean)
 
 
+@dataclass(frozen=True)
 class Optimal(WindowMean):
     """The variance-minimising b_t* (Thm opt-baseline) = E[F |u|^2] / E[|u|^2], estimated over the window.
 

@@ -30,6 +30,19 @@ class Share:
     #: How many values the share stands for.
     count: int = 0
 
+    def same_as(self, other: Share) -> bool:
+        """Whether both say the same, to the bit."""
+        return self.state_dict() == other.state_dict()
+
+    def state_dict(self) -> dict[str, Any]:
+        slope = None if self.slope is None else self.slope.tolist()
+        return {"centred": self.centred.tolist(), "slope": slope, "level": self.level, "count": self.count}
+
+    @classmethod
+    def from_state_dict(cls, state: dict[str, Any]) -> Share:
+        slope = None if state["slope"] is None else np.array(state["slope"], float)
+        return cls(np.array(state["centred"], float), slope, state["level"], state["count"])
+
 
 @dataclass(frozen=True)
 class Coefficients:

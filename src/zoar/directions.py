@@ -14,12 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from zoar.naming import choose
 from zoar.smoothing import Smoothing
 from zoar.streams import Stream
-
-STORAGES = ("auto", "stored", "replayed")
-DEFAULT_MEMORY = 1 << 30
 
 
 class Directions(ABC):
@@ -113,21 +109,3 @@ class Replayed(Directions):
         if self._last is None or self._last[0] != step:
             self._last = (step, self._draw(step))
         return self._last[1]
-
-
-def make_directions(
-    storage: str,
-    memory: int,
-    rows: int,
-    law: Smoothing,
-    stream: Stream,
-    dim: int,
-    dtype: torch.dtype,
-    device: torch.device,
-) -> Directions:
-    """Stored when `rows` directions fit in `memory` bytes, Replayed when they do not; `storage` overrides."""
-    choose("storage", storage, STORAGES)
-    if storage == "auto":
-        storage = "stored" if rows * dim * dtype.itemsize <= memory else "replayed"
-    kind = Stored if storage == "stored" else Replayed
-    return kind(law, stream, dim, dtype, device)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
@@ -37,19 +37,23 @@ class QueryBatch:
     first_id: int
     two_sided: bool = False
     centred: bool = False
-    values: np.ndarray = field(default_factory=lambda: np.empty(0))
-    answers: np.ndarray = field(default_factory=lambda: np.empty(0, np.int8))
+    values: np.ndarray | Any = None  # made to size when not given
+    answers: np.ndarray | Any = None
+    #: Queries without an answer.
     waiting: int = 0
+    #: Whether every query gave a value.
+    complete: bool = False
     #: Where the queries were placed around; kept only when the batch moved on before its last answer.
     theta: Tensor | None = None
     #: The batch's part of the gradient's coefficients; None after a new answer, until it is weighed again.
     share: Any = None
 
     def __post_init__(self) -> None:
-        if not len(self.values):
-            self.values = np.full(self.size, np.nan)
-            self.answers = np.zeros(self.size, np.int8)
-        self.waiting = int((self.answers == Answer.WAITING).sum())
+        if self.values is None:
+            self.values, self.answers = np.full(self.size, np.nan), np.zeros(self.size, np.int8)
+            self.waiting = self.size
+        else:
+            self._count()
 
     @property
     def size(self) -> int:
@@ -74,15 +78,19 @@ class QueryBatch:
         self.answers[slot] = Answer.FAILED if value is None else Answer.VALUE
         if value is not None:
             self.values[slot] = value
-        self.waiting -= 1
+        self._count()
         self.share = None
 
     def answer_all(self, values: np.ndarray) -> None:
         """Takes every value at once, in slot order."""
         self.values[:] = values
         self.answers[:] = Answer.VALUE
-        self.waiting = 0
+        self.waiting, self.complete = 0, True
         self.share = None
+
+    def _count(self) -> None:
+        self.waiting = int((self.answers == Answer.WAITING).sum())
+        self.complete = bool((self.answers == Answer.VALUE).all())
 
     def plus(self) -> tuple[np.ndarray, np.ndarray]:
         """Values at theta + radius u, and which of them are in."""

@@ -13,7 +13,6 @@ from scipy.optimize import OptimizeResult
 
 from zoar.baselines import Baseline
 from zoar.checkpoint import Checkpoint
-from zoar.directions import DEFAULT_MEMORY
 from zoar.estimators import Estimator
 from zoar.evaluation import Evaluator, make_evaluator
 from zoar.evaluation.outcomes import NonFiniteValue, QueryContext, attach_context
@@ -22,6 +21,7 @@ from zoar.progress import ProgressBar
 from zoar.schedules import Schedule
 from zoar.smoothing import Smoothing
 from zoar.stopping import StopReason
+from zoar.storage import DEFAULT_MEMORY
 from zoar.updates import UpdateRule
 
 # Where the best query is the answer: it reached the target, or no more evaluations are to be made.

@@ -20,7 +20,6 @@ import torch
 from torch import Tensor
 
 from zoar.baselines import Baseline
-from zoar.directions import DEFAULT_MEMORY
 from zoar.estimators import Estimator
 from zoar.evaluation.outcomes import NonFiniteValue, as_values
 from zoar.history import Answer, QueryBatch, Window
@@ -29,6 +28,7 @@ from zoar.settings import Settings
 from zoar.smoothing import Smoothing
 from zoar.space import Space
 from zoar.stopping import Budget, Clock, Progress, StopReason, reason_to_stop
+from zoar.storage import DEFAULT_MEMORY
 from zoar.updates import UpdateRule
 
 # A value beyond this would overflow the arithmetic of its dtype: it fails like an infinity.
@@ -62,7 +62,8 @@ class Optimizer:
         sense: `"min"` or `"max"`.
         on_error: what a NaN or infinite value means: `"raise"`, or `"drop"` the query.
         max_iterations, max_queries, max_time, target, patience, tol: when `stop` says so; None is never.
-        storage, memory: keep directions (`"stored"`), draw them again (`"replayed"`), or decide by `memory` bytes (`"auto"`).
+        storage, memory: what of the window stays in memory: `"summed"`, `"stored"` or `"replayed"` (see `zoar.storage`), or what
+            fits in `memory` bytes (`"auto"`). The results are the same.
         stream: the source of random words, `"philox"` (the same on every device) or `"sfc64"` (fast, CPU); None chooses.
 
     Example:
@@ -110,7 +111,7 @@ class Optimizer:
         )  # fmt: skip
         self._sign = -1.0 if sense == "max" else 1.0
         self._directions = self.settings.make_directions(self._space)
-        self._weigher = self.settings.method.start(self._directions)
+        self._weigher = self.settings.method.start(self._directions, self.settings.storage.sums)
         self._window = Window()
         self._current: QueryBatch | None = None
         self._next_id = 0
@@ -238,14 +239,15 @@ class Optimizer:
         ids = ids if isinstance(ids, range) else [_as_id(i) for i in ids]
         told = self._sign * as_values(values, len(ids), "values")
         usable = np.abs(told) <= _LARGEST_VALUE[self._theta.dtype]  # False for NaN
-        if not usable.all() and self.settings.on_error == "raise":
+        all_usable = bool(usable.all())
+        if not all_usable and self.settings.on_error == "raise":
             first = int(np.flatnonzero(~usable)[0])
             raise NonFiniteValue(
                 f'the value of query {ids[first]} is {self._sign * told[first]:g}; under on_error="raise" values must be '
                 f'finite (and below {_LARGEST_VALUE[self._theta.dtype]:g} in size). on_error="drop" leaves such queries out'
             )
         current = self._current
-        if current is not None and current.untouched and ids == current.ids and usable.all():
+        if current is not None and current.untouched and all_usable and ids == current.ids:
             self._progress.evaluations += len(told)
             current.answer_all(told)
             self._note_best(current, told)
@@ -292,10 +294,11 @@ class Optimizer:
         return places
 
     def _note_best(self, batch: QueryBatch, values: np.ndarray) -> None:
-        slot = int(np.nanargmin(values))
+        slot = int(values.argmin() if batch.complete else np.nanargmin(values))
         if values[slot] < self._progress.best:
             self._progress.best = float(values[slot])
-            self._best_x = self._points(batch)[slot].clone()
+            point = self._weigher.point(self._theta if batch.theta is None else batch.theta, batch, slot)
+            self._best_x = point if self.settings.box is None else self.settings.box.project_(point)
 
     # -- weigh and move ---------------------------------------------------------------------------------------------
 
@@ -313,7 +316,7 @@ class Optimizer:
             if before is not None:
                 self._weigher.moved(theta - before)
         self._current = None
-        came = batch.values[batch.answers == Answer.VALUE]
+        came = batch.values if batch.complete else batch.values[batch.answers == Answer.VALUE]
         self._last_mean = float(came.sum()) / len(came) if len(came) else float("nan")
         self._progress.iterated(len(came) > 0, self.budget.tol)
 

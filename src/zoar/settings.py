@@ -9,7 +9,7 @@ import torch
 
 from zoar.baselines import Baseline
 from zoar.bounds import Box, as_box
-from zoar.directions import Directions, make_directions
+from zoar.directions import Directions, Replayed, Stored
 from zoar.estimators import Estimator, as_estimator
 from zoar.evaluation.outcomes import ON_ERROR
 from zoar.naming import choose
@@ -17,6 +17,7 @@ from zoar.schedules import Schedule, as_schedule
 from zoar.smoothing import Smoothing, as_smoothing
 from zoar.space import Space
 from zoar.stopping import Budget
+from zoar.storage import Storage, choose_storage
 from zoar.streams import check_seed
 from zoar.updates import UpdateRule, as_update
 
@@ -36,8 +37,7 @@ class Settings:
     box: Box | None
     sense: str
     on_error: str
-    storage: str
-    memory: int
+    storage: Storage
     stream: str | None
     horizon: int | None
 
@@ -61,8 +61,13 @@ class Settings:
         settings = cls(
             method=estimator, queries=queries, window=lengths, smoothing=radii, lr=as_schedule("lr", lr, least=0.0),
             update=as_update(update), directions=law, seed=check_seed(seed), box=as_box(bounds, space),
-            sense=choose("sense", sense, ("min", "max")), on_error=choose("on_error", on_error, ON_ERROR), storage=storage,
-            memory=memory, stream=stream, horizon=budget.horizon(estimator.evaluations(queries)),
+            sense=choose("sense", sense, ("min", "max")), on_error=choose("on_error", on_error, ON_ERROR),
+            storage=choose_storage(
+                storage, memory, window=round(lengths.extremes()[1]), queries=queries,
+                dim=space.dim, itemsize=space.work_dtype.itemsize,
+                all_rows_every_step=estimator.baseline.name == "optimal" and not law.constant_norm,
+            ),
+            stream=stream, horizon=budget.horizon(estimator.evaluations(queries)),
         )  # fmt: skip
         for schedule in (settings.window, settings.smoothing, settings.lr):
             schedule.at(0, settings.horizon)  # a schedule without a length says so now
@@ -81,12 +86,10 @@ class Settings:
         return self.lr.at(step, self.horizon)
 
     def make_directions(self, space: Space) -> Directions:
-        """The store of directions that fits the memory allowed."""
-        rows = round(self.window.extremes()[1]) * self.queries
+        """The directions of a run, kept or drawn again as the storage says."""
         stream = self.directions.stream(self.seed, space.device, self.stream)
-        return make_directions(
-            self.storage, self.memory, rows, self.directions, stream, space.dim, space.work_dtype, space.device
-        )
+        kind = Stored if self.storage.rows else Replayed
+        return kind(self.directions, stream, space.dim, space.work_dtype, space.device)
 
     def identity(self, space: Space) -> dict[str, str]:
         """What must be the same for a saved state to mean the same here; rates and limits may change."""

@@ -30,7 +30,7 @@ def philox4x32(counter: tuple[Any, Any, Any, Any], key: tuple[int, int]) -> tupl
     """Ten rounds of Philox4x32 on arrays of counters.
 
     The four counters are 64-bit arrays that hold 32-bit words (numpy uint64, or torch int64 on any device): 64 bits
-    hold the 32x32 product, and masking the high half makes the signed and unsigned types agree.
+    hold the 32x32 product.
 
     >>> zero = np.zeros(1, np.uint64)
     >>> [hex(int(word[0])) for word in philox4x32((zero, zero, zero, zero), (0, 0))]
@@ -39,9 +39,18 @@ def philox4x32(counter: tuple[Any, Any, Any, Any], key: tuple[int, int]) -> tupl
     c0, c1, c2, c3 = counter
     k0, k1 = key
     for _ in range(10):
-        product0, product1 = c0 * _MULTIPLIERS[0], c2 * _MULTIPLIERS[1]
-        c0, c1 = ((product1 >> 32) ^ c1 ^ k0) & _MASK, product1 & _MASK
-        c2, c3 = ((product0 >> 32) ^ c3 ^ k1) & _MASK, product0 & _MASK
+        low3, low1 = c0 * _MULTIPLIERS[0], c2 * _MULTIPLIERS[1]
+        c0, c2 = low1 >> 32, low3 >> 32
+        if isinstance(c0, Tensor):  # torch shifts the sign in
+            c0 &= _MASK
+            c2 &= _MASK
+        c0 ^= c1
+        c0 ^= k0
+        c2 ^= c3
+        c2 ^= k1
+        low1 &= _MASK
+        low3 &= _MASK
+        c1, c3 = low1, low3
         k0, k1 = (k0 + _WEYL[0]) & _MASK, (k1 + _WEYL[1]) & _MASK
     return c0, c1, c2, c3
 

@@ -4,7 +4,8 @@ With the coefficients of `zoar.coefficients`, g = scale * (S0 - shift * S1) wher
 
     S0 = sum_n [ sum_j centred_nj u_nj + level_n sum_j slope_nj u_nj ],     S1 = sum_n sum_j slope_nj u_nj.
 
-A batch is added once, and what was added is subtracted when it leaves. The sums are float64 and each batch's part is
+A batch is added once, and what was added is subtracted when it leaves; its two vectors may be kept for that, or made
+again from its directions (`zoar.storage`). The sums are float64 and each batch's part is
 rounded to theta's dtype before it enters, so for float32 the subtraction undoes the addition almost exactly; the rest is
 removed by adding everything up anew now and then.
 """
@@ -27,25 +28,28 @@ REFRESH_EVERY = 1_000
 class WindowSum:
     """Running sums over the batches of the window."""
 
-    def __init__(self, directions: Directions) -> None:
+    def __init__(self, directions: Directions, keep_parts: bool) -> None:
         self.directions = directions
-        self._sums = torch.zeros(2, directions.dim, dtype=torch.float64, device=directions.device)
+        self._parts: dict[int, Tensor] | None = {} if keep_parts else None
+        self._sums = torch.zeros(0, directions.dim, dtype=torch.float64, device=directions.device)
         self._in: dict[int, Share] = {}
         self._updates = 0
 
     def combine(self, coefficients: Coefficients) -> Tensor:
         """g, after bringing the sums up to date with the batches that came, changed or left."""
-        for step in [step for step, share in self._in.items() if coefficients.shares.get(step) is not share]:
+        stale = [step for step, share in self._in.items() if coefficients.shares.get(step) is not share]
+        if len(stale) == len(self._in):
+            self.clear()
+        for step in stale:
             self.remove(step)
         for step, share in coefficients.shares.items():
             if step not in self._in:
-                self._add(step, share, +1.0)
-                self._in[step] = share
+                self._add(step, share)
         self._updates += 1
         if self._updates % REFRESH_EVERY == 0 and len(self._in) > 1:
             self._sums.zero_()
             for step, share in self._in.items():
-                self._add(step, share, +1.0)
+                self._sums += self._part(step, share)
         if coefficients.shift == 0.0:
             total = self._sums[0] * coefficients.scale
         else:
@@ -58,27 +62,51 @@ class WindowSum:
         if share is None:
             return
         if not self._in:
-            self._sums.zero_()
-        else:
-            self._add(step, share, -1.0)
-
-    def _add(self, step: int, share: Share, sign: float) -> None:
-        rows = self.directions.rows(step)
-        if share.slope is None:
-            weights = torch.as_tensor(share.centred).to(device=rows.device, dtype=rows.dtype)
-            self._sums[0].add_((weights @ rows).double(), alpha=sign)
+            self.clear()
             return
-        weights = torch.as_tensor(np.stack((share.centred, share.slope))).to(device=rows.device, dtype=rows.dtype)
-        parts = (weights @ rows).double()
-        parts[0].add_(parts[1], alpha=share.level)
-        self._sums.add_(parts, alpha=sign)
+        self._sums -= self._part(step, share)
+        if self._parts is not None:
+            self._parts.pop(step, None)
+
+    def clear(self) -> None:
+        """No batch is in: the sums are exactly zero."""
+        self._in.clear()
+        self._sums.zero_()
+        if self._parts is not None:
+            self._parts.clear()
+
+    def _add(self, step: int, share: Share) -> None:
+        part = self._part(step, share)
+        if len(self._sums) != len(part):  # without a slope there is no second sum
+            self._sums = torch.zeros_like(part)
+        self._sums += part
+        self._in[step] = share
+
+    def _part(self, step: int, share: Share) -> Tensor:
+        """What a batch adds to the sums, in float64; the same bits whenever it is asked for."""
+        part = None if self._parts is None else self._parts.get(step)
+        if part is None:
+            rows = self.directions.rows(step)
+            weights = np.array([share.centred] if share.slope is None else [share.centred, share.slope])
+            part = (torch.from_numpy(weights).to(rows) @ rows).double()
+            if share.slope is not None:
+                part[0].add_(part[1], alpha=share.level)
+            if self._parts is not None:
+                self._parts[step] = part
+        return part
+
+    def share(self, step: int) -> Share | None:
+        """What is in the sums for a batch."""
+        return self._in.get(step)
 
     def state_dict(self) -> dict[str, Any]:
-        """The sums themselves: summing anew could differ in the last bit, and a resumed run must not."""
-        return {"sums": self._sums.clone(), "updates": self._updates, "steps": list(self._in)}
+        """The sums themselves, and what is in them: summing anew could differ in the last bit, and a resumed run must not."""
+        shares = {step: share.state_dict() for step, share in self._in.items()}
+        return {"sums": self._sums.clone(), "updates": self._updates, "shares": shares}
 
-    def load_state_dict(self, state: dict[str, Any], shares: dict[int, Share]) -> None:
-        """Restores the sums; `shares` are those of the restored batches, computed from the same values."""
-        self._sums.copy_(state["sums"])
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._sums = state["sums"].to(self._sums).clone()
         self._updates = int(state["updates"])
-        self._in = {int(step): shares[int(step)] for step in state["steps"]}
+        self._in = {int(step): Share.from_state_dict(share) for step, share in state["shares"].items()}
+        if self._parts is not None:
+            self._parts.clear()

@@ -33,20 +33,25 @@ class Weigher(ABC):
         """How many new directions the next batch asks."""
         return queries
 
-    def displacements(self, batch: QueryBatch) -> Tensor:
-        """x_j - theta of the batch's directions, (directions, dim)."""
-        return self.directions.rows(batch.step) * batch.radius
-
     def points(self, theta: Tensor, batch: QueryBatch) -> Tensor:
         """Every query of the batch as a point, in slot order."""
+        rows, k = self.directions.rows(batch.step), batch.directions
+        if batch.size == k:
+            return torch.add(theta, rows, alpha=batch.radius)
         points = torch.empty(batch.size, theta.numel(), dtype=theta.dtype, device=theta.device)
-        k = batch.directions
-        torch.add(theta, self.directions.rows(batch.step), alpha=batch.radius, out=points[:k])
+        torch.add(theta, rows, alpha=batch.radius, out=points[:k])
         if batch.two_sided:
-            torch.sub(theta, self.directions.rows(batch.step), alpha=batch.radius, out=points[k : 2 * k])
+            torch.add(theta, rows, alpha=-batch.radius, out=points[k : 2 * k])
         if batch.centred:
             points[-1] = theta
         return points
+
+    def point(self, theta: Tensor, batch: QueryBatch, slot: int) -> Tensor:
+        """One query of the batch as a point."""
+        if slot >= batch.directions * (2 if batch.two_sided else 1):
+            return theta.clone()
+        side = 1.0 if slot < batch.directions else -1.0
+        return torch.add(theta, self.directions.rows(batch.step)[slot % batch.directions], alpha=side * batch.radius)
 
     @abstractmethod
     def gradient(self, window: Window, theta: Tensor) -> Tensor | None:
@@ -112,22 +117,22 @@ class Estimator(ABC):
         """What every coefficient is multiplied by."""
         return 1.0 if self.scale == "paper" else 1.0 / law.covariance_factor(dim)
 
-    def start(self, directions: Directions) -> Weigher:
-        """The method's state for one run."""
-        return WindowWeigher(directions, self.share, self.coefficients)
+    def start(self, directions: Directions, keep_sums: bool = False) -> Weigher:
+        """The method's state for one run; `keep_sums` keeps each batch's sums over its directions."""
+        return WindowWeigher(directions, self.share, self.coefficients, keep_sums)
 
-    def slopes(self, batch: QueryBatch, directions: Directions) -> float | np.ndarray:
-        """What multiplies (y - b): 1/mu for a finite difference."""
-        return self.factor(directions.law, directions.dim) / batch.radius
+    def slopes(self, batch: QueryBatch, directions: Directions) -> np.ndarray:
+        """What multiplies (y - b), for each direction: 1/mu for a finite difference."""
+        return np.full(batch.directions, self.factor(directions.law, directions.dim) / batch.radius)
 
     def share(self, batch: QueryBatch, directions: Directions) -> Share | None:
         """What a batch contributes; None when it has nothing to give."""
-        y, present = batch.plus()
-        count = int(present.sum())
-        if count == 0:
-            return None
-        slope = np.broadcast_to(np.asarray(self.slopes(batch, directions), float), y.shape)
-        if count < len(y):
+        y, slope, count = batch.values[: batch.directions], self.slopes(batch, directions), batch.directions
+        if not batch.complete:
+            y, present = batch.plus()
+            count = int(present.sum())
+            if count == 0:
+                return None
             y, slope = np.where(present, y, 0.0), np.where(present, slope, 0.0)
         norms = directions.squared_norms(batch.step) if self.baseline.name == "optimal" else None
         return self.baseline.share(Values(y, slope, count, batch.center(), norms))
@@ -145,9 +150,10 @@ class WindowWeigher(Weigher):
         directions: Directions,
         share: Callable[[QueryBatch, Directions], Share | None],
         coefficients: Callable[[dict[int, Share]], Coefficients | None],
+        keep_sums: bool,
     ) -> None:
         super().__init__(directions)
-        self._share, self._coefficients, self._sum = share, coefficients, WindowSum(directions)
+        self._share, self._coefficients, self._sum = share, coefficients, WindowSum(directions, keep_sums)
 
     def coefficients(self, window: Window) -> Coefficients | None:
         """The estimate as coefficients over directions."""
@@ -165,7 +171,10 @@ class WindowWeigher(Weigher):
         return self._sum.state_dict()
 
     def load_state_dict(self, state: dict[str, Any], window: Window) -> None:
-        self._sum.load_state_dict(state, self._shares(window))
+        self._sum.load_state_dict(state)
+        for batch in window:  # what is in the sums is known by identity
+            known, now = self._sum.share(batch.step), self._share(batch, self.directions)
+            batch.share = known if known is not None and now is not None and known.same_as(now) else now
 
     def _shares(self, window: Window) -> dict[int, Share]:
         shares = {}

@@ -49,12 +49,12 @@ class Reinforce(Estimator):
                 'Use directions="gaussian", whose weight is 1, or method="vanilla"'
             )
 
-    def slopes(self, batch: QueryBatch, directions: Directions) -> float | np.ndarray:
+    def slopes(self, batch: QueryBatch, directions: Directions) -> np.ndarray:
         """weight * score, as a factor of u: the action is x = theta + displacement * u."""
         law = directions.law
         displacement = batch.radius
         score = displacement / batch.radius**2
-        if isinstance(law, Smoothing) and not law.constant_norm:
-            return score
+        if not law.constant_norm:
+            return np.full(batch.directions, score)
         weights: np.ndarray = law.log_importance_weight(directions.rows(batch.step), batch.radius).exp().cpu().numpy()
         return weights * score

@@ -54,7 +54,7 @@ class ReLIZO(Estimator):
         if self.orthogonal and queries > dim:
             raise ValueError(f"orthogonal=True needs queries <= dimension, got queries={queries} and {dim} dimensions")
 
-    def start(self, directions: Directions) -> Weigher:
+    def start(self, directions: Directions, keep_sums: bool = False) -> Weigher:
         return _Interpolation(directions, self)
 
 
@@ -81,12 +81,16 @@ class _Interpolation(Weigher):
         return queries - len(kept)
 
     def displacements(self, batch: QueryBatch) -> Tensor:
+        """x_j - theta of the new samples, (directions, dim)."""
         if self._placed is None or self._placed[0] != batch.step:
             self._placed = (batch.step, self._place(batch))
         return self._placed[1]
 
     def points(self, theta: Tensor, batch: QueryBatch) -> Tensor:
         return torch.cat([theta + self.displacements(batch), theta[None]])
+
+    def point(self, theta: Tensor, batch: QueryBatch, slot: int) -> Tensor:
+        return theta.clone() if slot == batch.directions else theta + self.displacements(batch)[slot]
 
     def _place(self, batch: QueryBatch) -> Tensor:
         rows = self.directions.rows(batch.step)
