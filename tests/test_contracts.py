@@ -27,7 +27,9 @@ def test_contract_1_unbiased(law: zoar.Smoothing) -> None:
     20,000 independent estimates of K=4: each component within five of its own standard errors.
     """
     slope = np.array([1.0, -2.0, 0.5, 3.0, 0.0])
-    optimizer = zoar.Optimizer(np.zeros(5), queries=4, window=1, smoothing=0.5, lr=1.0, update="sgd", directions=law, seed=4)
+    optimizer = zoar.Optimizer(
+        np.zeros(5), queries=4, window=1, smoothing=0.5, lr=1.0, update="sgd", directions=law, seed=4
+    )
     estimates = []
     for _ in range(20_000):
         before = optimizer.x
@@ -38,7 +40,9 @@ def test_contract_1_unbiased(law: zoar.Smoothing) -> None:
     assert (np.abs(mean - slope) < 5 * error).all()
 
 
-@pytest.mark.parametrize("law", [zoar.Sphere(), zoar.Coordinate(), zoar.Gaussian(), zoar.Rademacher()], ids=lambda law: law.name)
+@pytest.mark.parametrize(
+    "law", [zoar.Sphere(), zoar.Coordinate(), zoar.Gaussian(), zoar.Rademacher()], ids=lambda law: law.name
+)
 def test_contract_1_scale_paper_leaves_the_covariance_factor_out(law: zoar.Smoothing) -> None:
     steps = []
     for scale in ("unbiased", "paper"):
@@ -74,7 +78,7 @@ def test_contract_3_nothing_drifts_at_rate_zero(dtype: torch.dtype) -> None:
 
 def test_contract_4_your_rng_is_yours() -> None:
     def states() -> tuple:
-        legacy = np.random.get_state()
+        legacy = np.random.get_state()  # noqa: NPY002  # the global state is what must not change
         return torch.random.get_rng_state().tolist(), legacy[1].tolist(), legacy[2], random.getstate()
 
     before = states()
@@ -88,7 +92,9 @@ def bowl_vector(x: np.ndarray) -> np.ndarray:
     return (x**2).sum(-1)
 
 
-@pytest.mark.parametrize(("method", "a_step"), [("zoar", 5), ("vanilla", 6), ("zohs", 6), ("relizo", 6), ("spsa", 10), ("reinforce", 6)])
+@pytest.mark.parametrize(
+    ("method", "a_step"), [("zoar", 5), ("vanilla", 6), ("zohs", 6), ("relizo", 6), ("spsa", 10), ("reinforce", 6)]
+)
 def test_contract_5_honest_counts(method: str, a_step: int) -> None:
     calls = []
 

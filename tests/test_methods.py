@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-import twins
 from torch import Tensor
 
+import twins
 import zoar
 from zoar.estimators import ESTIMATORS
 
@@ -55,7 +55,9 @@ def traced(steps: int, **options: object) -> list[Tensor]:
 
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: law.name)
 @pytest.mark.parametrize(("options", "twin", "window"), METHODS)
-def test_running_sums_trace_the_twin(options: dict[str, object], twin: object, window: int, law: zoar.Smoothing) -> None:
+def test_running_sums_trace_the_twin(
+    options: dict[str, object], twin: object, window: int, law: zoar.Smoothing
+) -> None:
     """Two orders of the same float64 sum: they differ by rounding, which 40 steps of a smooth map keep below 1e-7."""
     if options["method"] == "reinforce" and law.constant_norm:
         pytest.skip("importance weights: see test_reinforce_weighs_by_theorem_3")
@@ -110,7 +112,9 @@ def test_reinforce_weighs_by_theorem_3() -> None:
     """One step from the same values: gamma times the unscaled forward difference, with gamma as the theorem prints it."""
     mu, dim = 0.7, 5
     gammas = {
-        zoar.Sphere(): 2 ** (1 - dim / 2) * np.exp(-0.5) / (mu * float(torch.lgamma(torch.tensor(dim / 2, dtype=torch.float64)).exp())),
+        zoar.Sphere(): 2 ** (1 - dim / 2)
+        * np.exp(-0.5)
+        / (mu * float(torch.lgamma(torch.tensor(dim / 2, dtype=torch.float64)).exp())),
         zoar.Coordinate(signed=False): dim * np.exp(-0.5) / (2 * np.pi * mu**2) ** (dim / 2),
     }
     for law, gamma in gammas.items():
@@ -138,7 +142,9 @@ def test_vanilla_and_reinforce_trace_one_curve() -> None:
 def test_each_batch_keeps_the_radius_it_was_asked_at() -> None:
     """With an annealed radius the window divides each batch by its own radius."""
     radii = [0.3, 0.2, 0.1]
-    optimizer = zoar.Optimizer(start(), queries=K, window=3, smoothing=zoar.Linear(0.3, 0.1, steps=3), lr=0.0, update="sgd")
+    optimizer = zoar.Optimizer(
+        start(), queries=K, window=3, smoothing=zoar.Linear(0.3, 0.1, steps=3), lr=0.0, update="sgd"
+    )
     history = []
     for step, mu in enumerate(radii):
         batch = optimizer.ask()

@@ -168,7 +168,10 @@ def test_maximising_is_minimising_the_negative() -> None:
     assert down.best_fun == -up.best_fun
 
 
-@pytest.mark.parametrize("update", ["sgd", "momentum", "sign", "adamm", "radazo", zoar.AdaMM(amsgrad=True), torch.optim.Adam, torch.optim.SGD])
+@pytest.mark.parametrize(
+    "update",
+    ["sgd", "momentum", "sign", "adamm", "radazo", zoar.AdaMM(amsgrad=True), torch.optim.Adam, torch.optim.SGD],
+)
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_every_update_rule_goes_down(update: object, dtype: type) -> None:
     optimizer = zoar.Optimizer(np.full(6, 2.0, dtype), queries=8, window=1, lr=0.02, update=update, seed=1)

@@ -110,4 +110,6 @@ def zero(history: list[Any]) -> Tensor:
 def spsa(history: list[Any]) -> Tensor:
     """Two-sided differences, averaged over the window."""
     total = sum(len(us) for us, *_ in history)
-    return sum((a - b) / (2 * mu) * u for us, ys, zs, _, mu in history for u, a, b in zip(us, ys, zs, strict=True)) / total
+    return (
+        sum((a - b) / (2 * mu) * u for us, ys, zs, _, mu in history for u, a, b in zip(us, ys, zs, strict=True)) / total
+    )

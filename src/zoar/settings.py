@@ -13,7 +13,7 @@ from zoar.directions import Directions, Replayed, Stored
 from zoar.estimators import Estimator, as_estimator
 from zoar.evaluation.outcomes import ON_ERROR
 from zoar.naming import choose
-from zoar.schedules import Schedule, as_schedule
+from zoar.schedules import Constant, Schedule, as_schedule
 from zoar.smoothing import Smoothing, as_smoothing
 from zoar.space import Space
 from zoar.stopping import Budget
@@ -104,9 +104,9 @@ class Settings:
 def _as_window(window: int | Schedule | None, method: Estimator) -> Schedule:
     if window is None:
         window = method.default_window
-    if not isinstance(window, Schedule) and window != round(window):
-        raise ValueError(f"window must be a whole number of batches, got {window}")
     lengths = as_schedule("window", window, least=1.0)
+    if isinstance(lengths, Constant) and lengths.level != round(lengths.level):
+        raise ValueError(f"window must be a whole number of batches, got {window}")
     if method.memoryless and lengths.extremes()[1] > 1:
         advice = "it keeps the previous step's samples by its own rule"
         if method.name == "vanilla":
