@@ -59,8 +59,9 @@ def test_seeds_steps_and_queries_give_other_words() -> None:
 
 def test_uniform_never_gives_zero_and_may_give_one() -> None:
     words = np.array([0, 1 << 9, 0xFFFFFFFF], np.uint32)
-    np.testing.assert_array_equal(uniform(words), np.float32([1, 1 - 2**-23, 2**-23]))
-    np.testing.assert_array_equal(uniform(torch.from_numpy(words.astype(np.int64))).numpy(), uniform(words))
+    expected = np.float32([1, 1 - 2**-23, 2**-23])
+    np.testing.assert_array_equal(uniform(torch.from_numpy(words.astype(np.int64))).numpy(), expected)
+    np.testing.assert_array_equal(uniform(words), expected)
 
 
 @pytest.mark.parametrize("source", ["philox", "sfc64"])

@@ -90,7 +90,9 @@ def minimize(
         with one entry an iteration: `nfev`, `value` (the mean of the batch) and `best`.
 
     Example:
-        >>> result = minimize(lambda x: float((x**2).sum()), np.ones(5), lr=0.05, max_iterations=300)
+        >>> import zoar
+        >>> rate = zoar.Linear(0.05, 0)  # a constant rate would end in a circle of about its size
+        >>> result = zoar.minimize(lambda x: float((x**2).sum()), np.ones(5), lr=rate, max_iterations=300)
         >>> result.message, bool(result.fun < 1e-3)
         ('Made all 300 iterations.', True)
     """

@@ -67,12 +67,13 @@ class Optimizer:
         stream: the source of random words, `"philox"` (the same on every device) or `"sfc64"` (fast, CPU); None chooses.
 
     Example:
-        >>> opt = Optimizer(np.ones(3), queries=4, lr=0.05, max_iterations=100, seed=1)
+        >>> import zoar
+        >>> opt = zoar.Optimizer(np.ones(3), queries=4, lr=zoar.Linear(0.05, 0), max_iterations=200)
         >>> while not opt.stop():
         ...     batch = opt.ask()
         ...     opt.tell(batch.ids, (batch.points**2).sum(-1))
         >>> opt.nit, opt.nfev, bool((opt.x**2).sum() < 0.01)
-        (100, 400, True)
+        (200, 800, True)
     """
 
     def __init__(

@@ -33,9 +33,9 @@ def scipy_method(
     iterations (or `patience`) without an improvement of that size.
 
     Example:
-        >>> import numpy as np
-        >>> from scipy.optimize import minimize as scipy_minimize
-        >>> result = scipy_minimize(lambda x: (x**2).sum(), np.ones(3), method=scipy_method, options={"lr": 0.05, "maxiter": 300})
+        >>> import numpy as np, scipy.optimize, zoar
+        >>> options = {"lr": zoar.Linear(0.05, 0), "maxiter": 300}
+        >>> result = scipy.optimize.minimize(lambda x: (x**2).sum(), np.ones(3), method=zoar.scipy_method, options=options)
         >>> bool(result.fun < 1e-3)
         True
     """

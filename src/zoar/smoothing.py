@@ -197,17 +197,16 @@ def _normal(stream: Stream, step: int, queries: int, dim: int, device: torch.dev
     count = -(-dim // 4) * 4
     words = stream.words(step, queries, count)
     if isinstance(stream, SFC64):  # nothing addresses its elements, so the halves of a row may stay contiguous
-        half = count // 2 * queries
         flat = words.reshape(-1)
-        normal = np.concatenate(box_muller(flat[:half], flat[half:]))
-        return torch.from_numpy(normal.reshape(queries, count))[:, :dim]
+        box_muller(flat[: flat.size // 2], flat[flat.size // 2 :])
+        return torch.from_numpy(flat.view(np.float32).reshape(queries, count))[:, :dim]
     quads = words.reshape(queries, -1, 4)
     if isinstance(words, Tensor):
         pairs = [torch.stack(box_muller(quads[..., i], quads[..., i + 1]), -1) for i in (0, 2)]
         return torch.stack(pairs, -2).reshape(queries, count)[:, :dim].to(device)
     normal = np.empty((queries, count // 4, 4), np.float32)
     for i in (0, 2):
-        radius_words, angle_words = (np.ascontiguousarray(quads[..., j]) for j in (i, i + 1))
+        radius_words, angle_words = (quads[..., j].copy() for j in (i, i + 1))
         normal[..., i], normal[..., i + 1] = box_muller(radius_words, angle_words)
     return torch.from_numpy(normal.reshape(queries, count))[:, :dim]
 

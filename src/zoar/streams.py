@@ -154,25 +154,31 @@ class SFC64(Stream):
 
 
 def uniform(words: Any) -> Any:
-    """Words to float32 numbers in (0, 1]: the top 23 bits become a mantissa, so no word gives 0."""
+    """Words to float32 numbers in (0, 1]: the top 23 bits become a mantissa, so no word gives 0.
+
+    A numpy array is overwritten by its result.
+    """
     if isinstance(words, Tensor):
         return 1.0 - (words >> 9).to(torch.float32) * 2.0**-23
-    mantissa = words >> 9
-    mantissa |= 0x3F800000
-    return np.subtract(np.float32(2.0), mantissa.view(np.float32))
+    words >>= 9
+    words |= 0x3F800000  # the bits of a float in [1, 2)
+    numbers = words.view(np.float32)
+    return np.subtract(np.float32(2.0), numbers, out=numbers)
 
 
 def box_muller(radius_words: Any, angle_words: Any) -> tuple[Any, Any]:
-    """Two arrays of words to two arrays of independent standard normal numbers (Box and Muller, 1958)."""
+    """Two arrays of words to two arrays of independent standard normal numbers (Box and Muller, 1958).
+
+    numpy arrays are overwritten by their results: at these sizes memory costs as much as arithmetic.
+    """
     xp: Any = torch if isinstance(radius_words, Tensor) else np
-    radius = uniform(radius_words)
+    radius, angle = uniform(radius_words), uniform(angle_words)
     radius = xp.log(radius, out=radius)
     radius *= -2.0
     radius = xp.sqrt(radius, out=radius)
-    angle = uniform(angle_words)
     angle *= float(2.0 * np.pi)
     sine = xp.sin(angle)
     cosine = xp.cos(angle, out=angle)
-    sine *= radius
     cosine *= radius
-    return cosine, sine
+    radius *= sine
+    return radius, cosine
