@@ -31,7 +31,7 @@ _LARGEST_LOG = 700.0
 
 @dataclass(frozen=True)
 class Reinforce(Estimator):
-    """The score-function estimator with importance weights."""
+    """The score-function estimator with importance weights: vanilla, seen as a policy gradient."""
 
     baseline: Baseline = field(default_factory=Center)
     name = "reinforce"

@@ -34,7 +34,7 @@ from zoar.smoothing import Smoothing
 
 @dataclass(frozen=True)
 class ReLIZO(Estimator):
-    """Least squares over new and reused samples; at most K + 1 evaluations a step."""
+    """Least squares over new samples and reused near ones. For short steps and little noise."""
 
     baseline: Baseline = field(default_factory=Center)
     bound: float | None = None

@@ -24,7 +24,7 @@ from zoar.history import QueryBatch
 
 @dataclass(frozen=True)
 class SPSA(Estimator):
-    """Each pair is its own baseline; 2K evaluations a step."""
+    """Differences of pairs on both sides of theta, as MeZO takes them. For noise that a pair shares."""
 
     baseline: Baseline = field(default_factory=Zero)
     name = "spsa"

@@ -17,7 +17,7 @@ from zoar.estimators.base import Estimator
 
 @dataclass(frozen=True)
 class Vanilla(Estimator):
-    """Forward differences of the newest batch; K + 1 evaluations a step."""
+    """Forward differences of the newest batch. The usual yardstick."""
 
     baseline: Baseline = field(default_factory=Center)
     name = "vanilla"

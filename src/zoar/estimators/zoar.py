@@ -22,7 +22,7 @@ from zoar.estimators.base import Estimator
 
 @dataclass(frozen=True)
 class ZoAR(Estimator):
-    """The window's values less their mean, over the window's directions."""
+    """Values less the mean of a window, whose queries are all used again. The one to begin with."""
 
     baseline: Baseline = field(default_factory=WindowMean)
     name = "zoar"

@@ -18,7 +18,7 @@ from zoar.history import QueryBatch
 
 @dataclass(frozen=True)
 class ZoHS(Estimator):
-    """The mean of the window's vanilla estimates; K + 1 evaluations a step."""
+    """The mean of the last N vanilla estimates."""
 
     baseline: Baseline = field(default_factory=Center)
     name = "zohs"

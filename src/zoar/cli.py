@@ -1,0 +1,180 @@
+"""The `zoar` command."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import inspect
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+import torch
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from zoar import __version__
+from zoar.baselines import BASELINES, Baseline
+from zoar.estimators import ESTIMATORS, Estimator, as_estimator
+from zoar.optimizer import Optimizer
+from zoar.smoothing import SMOOTHINGS, Smoothing
+from zoar.study.demo import Demo, run_demo
+from zoar.study.folder import Refused
+from zoar.updates import UPDATES, UpdateRule
+
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+Run = Callable[[argparse.Namespace, Console], int]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs a command line; returns its exit status."""
+    parser = make_parser()
+    arguments = parser.parse_args(argv)
+    if arguments.run is None:
+        parser.print_help()
+        return 0
+    run: Run = arguments.run
+    try:
+        return run(arguments, Console())
+    except Refused as error:
+        print(f"zoar: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("zoar: interrupted", file=sys.stderr)
+        return 130
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Each command adds itself: its options, and as `run` the function that does it."""
+    parser = argparse.ArgumentParser(
+        prog="zoar", description="Zeroth-order optimization, for whoever has losses and no gradients."
+    )
+    parser.add_argument("--version", action="version", version=f"zoar {__version__}")
+    parser.set_defaults(run=None)
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
+    for add in (_add_demo, _add_methods):
+        add(commands)
+    return parser
+
+
+def _add_demo(commands: Commands) -> None:
+    summary = "compare six methods on four functions"
+    usual = Demo()
+    demo = commands.add_parser(
+        "demo",
+        help=summary,
+        description=f"{summary.capitalize()}; about a minute on two cores. Prints a table; writes a page, a plot and CSV. "
+        "Runs that the folder already holds are kept.",
+    )
+    default = "(default: %(default)s)"
+    add = demo.add_argument
+    add("--out", type=Path, default=Path("runs/demo"), metavar="DIR", help=f"folder to write to {default}")
+    add("--dim", type=whole(2), default=usual.dim, metavar="D", help=f"dimensions of each function {default}")
+    add("--iterations", type=whole(1), default=usual.iterations, metavar="T", help=f"iterations of each run {default}")
+    add("--seed", type=whole(0), default=usual.seed, metavar="S", help=f"seed of start and directions {default}")
+    add("--workers", type=whole(1), metavar="W", help="processes (default: one for each core)")
+    add("--force", action="store_true", help="run everything again, replacing what the folder holds")
+    demo.set_defaults(run=_demo)
+
+
+def _demo(arguments: argparse.Namespace, console: Console) -> int:
+    demo = Demo(dim=arguments.dim, iterations=arguments.iterations, seed=arguments.seed)
+    return run_demo(demo, arguments.out, workers=arguments.workers, force=arguments.force, console=console)
+
+
+def _add_methods(commands: Commands) -> None:
+    summary = "list methods, update rules, directions and baselines"
+    methods = commands.add_parser("methods", help=summary, description=f"{summary.capitalize()}, with what each costs.")
+    methods.set_defaults(run=_methods)
+
+
+def _methods(arguments: argparse.Namespace, console: Console) -> int:
+    """Four tables, written from the registries: what is in them is what the options take."""
+    methods = [as_estimator(name) for name in ESTIMATORS]
+    rules = [rule() for rule in UPDATES.values()]
+    laws = [law() for law in SMOOTHINGS.values()]
+    baselines = [kind() for kind in BASELINES.values()]
+    tables = (
+        _listing(
+            ("method=", "evaluations a step", "window"),
+            [(method.name, _evaluations(method), _window(method), _purpose(method)) for method in methods],
+        ),
+        _listing(("update=", "keeps"), [(rule.name, _kept(rule), _purpose(rule)) for rule in rules]),
+        _listing(("directions=", "E[u u']"), [(law.name, _covariance(law), _purpose(law)) for law in laws]),
+        _listing(
+            ("baseline=", "more evaluations", "needs"),
+            [(item.name, "1" if item.needs_center else "0", _needs(item), _purpose(item)) for item in baselines],
+        ),
+    )
+    for table in tables:
+        console.print(table)
+    console.print("K: queries; N: window; u: a direction, d numbers. Start with zoar.recommended().", highlight=False)
+    return 0
+
+
+def _listing(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="dim")
+    for index, title in enumerate(titles):
+        table.add_column(Text(title), no_wrap=True, min_width=0 if index else 11)
+    table.add_column("what it is")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    table.add_row()
+    return table
+
+
+def _evaluations(method: Estimator) -> str:
+    """Evaluations a step as a formula in K."""
+    one, two = method.evaluations(1), method.evaluations(2)
+    slope, rest = two - one, 2 * one - two
+    return f"{'' if slope == 1 else slope}K{f' + {rest}' if rest else ''}"
+
+
+def _window(method: Estimator) -> str:
+    return "none" if method.memoryless else f"N={method.default_window}"
+
+
+def _kept(rule: UpdateRule) -> str:
+    count = len(rule.start(torch.zeros(1)))
+    return f"{count or 'no'} vector{'' if count == 1 else 's'}"
+
+
+def _needs(baseline: Baseline) -> str:
+    """The least that the optimizer accepts, found by asking it."""
+    for needs, queries, window in (("", 1, 1), ("K or N above 1", 1, 2)):
+        with contextlib.suppress(ValueError):
+            Optimizer(np.zeros(1), "zoar", queries=queries, window=window, baseline=baseline)
+            return needs
+    return "K above 1"
+
+
+def _covariance(law: Smoothing) -> str:
+    return "I" if law.covariance_factor(7) == 1 else "I/d"
+
+
+def _purpose(thing: object) -> str:
+    """The first line of its docstring."""
+    return (inspect.getdoc(thing) or "").partition("\n")[0]
+
+
+def whole(least: int) -> Callable[[str], int]:
+    """An argument type: a whole number of at least that much."""
+
+    def parse(text: str) -> int:
+        try:
+            value = int(text.replace("_", "").replace(",", ""))
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
+        if value < least:
+            raise argparse.ArgumentTypeError(f"must be at least {least}, got {value}")
+        return value
+
+    return parse
+
+
+if __name__ == "__main__":
+    sys.exit(main())
