@@ -56,12 +56,12 @@ CONSTRUCTION = [
         r"importance weight.*outside floating point",
     ),
     ({"scale": "papper"}, ValueError, "Did you mean 'paper'"),
-    ({"seed": -1}, ValueError, "seed must be between 0"),
+    ({"seed": -1}, ValueError, "seed must be at least 0 and at most"),
     ({"seed": 1.0}, TypeError, "seed must be a whole number, got 1.0"),
     ({"sense": "maximum"}, ValueError, "sense must be one of 'min', 'max'"),
     ({"on_error": "ignore"}, ValueError, "on_error must be one of 'raise', 'drop'"),
     ({"storage": "disk"}, ValueError, "storage must be one of"),
-    ({"memory": -1}, ValueError, "memory must be a whole number of bytes"),
+    ({"memory": -1}, ValueError, "memory must be at least 0, got -1"),
     ({"stream": "mt19937"}, ValueError, "stream must be one of 'philox', 'sfc64'"),
     ({"bounds": [(0, 1)] * 3}, ValueError, "or 4 pairs .low, high.; got 3 items"),
     ({"bounds": (1.0, 0.0)}, ValueError, "inverted at position 0: lower 1 is above upper 0"),
@@ -75,6 +75,7 @@ CONSTRUCTION = [
     ({"max_time": 0}, ValueError, "max_time must be above 0"),
     ({"target": float("nan")}, ValueError, "target must be a number"),
     ({"patience": 0}, ValueError, "patience must be at least 1"),
+    ({"target": "low"}, TypeError, "target must be a number, got 'low'"),
     ({"tol": -1.0}, ValueError, "tol must be at least 0"),
 ]
 

@@ -59,6 +59,17 @@ def test_a_function_that_changes_its_argument_changes_nothing_else() -> None:
     np.testing.assert_array_equal(polite.best_x, spoiled.best_x)
 
 
+def test_numpy_numbers_are_numbers() -> None:
+    options = {
+        "queries": np.int64(4),
+        "window": np.int32(3),
+        "lr": np.float32(0.05),
+        "seed": np.uint64(2**63),
+        "target": np.float32(0.01),
+    }
+    assert zoar.minimize(bowl, np.zeros(4), max_iterations=np.int64(200), **options).status == 0
+
+
 def test_integers_and_scalars_start_a_run() -> None:
     assert zoar.minimize(bowl, [0, 0], **FAST).x.dtype == np.float64
     assert zoar.minimize(bowl, 3, **FAST).x.shape == (1,)

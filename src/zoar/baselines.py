@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from zoar.checking import choose
 from zoar.coefficients import Array, Coefficients, Share
-from zoar.naming import choose
 
 
 @dataclass(frozen=True)

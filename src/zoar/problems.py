@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from zoar.naming import choose
+from zoar.checking import choose
 
 Function = Callable[[Any], Any]
 

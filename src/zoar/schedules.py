@@ -7,8 +7,10 @@ A schedule is a value as a function of progress p in [0, 1]; the optimizer knows
 from __future__ import annotations
 
 import math
+import numbers
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Any
 
 
 class Schedule(ABC):
@@ -77,16 +79,15 @@ class Cosine(Linear):
         return self.end + (self.start - self.end) * 0.5 * (1 + math.cos(math.pi * progress))
 
 
-def as_schedule(what: str, given: float | Schedule, *, least: float, strictly: bool = False) -> Schedule:
+def as_schedule(what: str, given: Any, *, least: float, strictly: bool = False) -> Schedule:
     """A schedule from a number, or itself; none of its values may be below `least` (or at it, if `strictly`)."""
     if isinstance(given, Schedule):
         schedule = given
-    elif isinstance(given, bool) or not isinstance(given, (int, float)):
-        raise TypeError(
-            f"{what} must be a number or a schedule such as zoar.Linear(1e-3, 0); got {given!r} ({type(given).__name__})"
-        )
-    else:
+    elif isinstance(given, numbers.Real) and not isinstance(given, bool):
         schedule = Constant(float(given))
+    else:
+        kind = type(given).__name__
+        raise TypeError(f"{what} must be a number or a schedule such as zoar.Linear(1e-3, 0); got {given!r} ({kind})")
     low, high = schedule.extremes()
     if not (math.isfinite(low) and math.isfinite(high)) or low < least or (strictly and low == least):
         raise ValueError(f"{what} must be finite and {'above' if strictly else 'at least'} {least:g}; got {given!r}")

@@ -9,16 +9,15 @@ import torch
 
 from zoar.baselines import Baseline
 from zoar.bounds import Box, as_box
+from zoar.checking import choose, whole_number
 from zoar.directions import Directions, Replayed, Stored
 from zoar.estimators import Estimator, as_estimator
 from zoar.evaluation.outcomes import ON_ERROR
-from zoar.naming import choose
 from zoar.schedules import Constant, Schedule, as_schedule
 from zoar.smoothing import Smoothing, as_smoothing
 from zoar.space import Space
 from zoar.stopping import Budget
 from zoar.storage import Storage, choose_storage
-from zoar.streams import check_seed
 from zoar.updates import UpdateRule, as_update
 
 
@@ -51,16 +50,13 @@ class Settings:
         """Settings from what a user wrote, or a sentence about what is wrong with it."""
         estimator = as_estimator(method, baseline, scale)
         law = as_smoothing(directions)
-        if isinstance(queries, bool) or not isinstance(queries, int):
-            raise TypeError(f"queries must be a whole number, got {queries!r} ({type(queries).__name__})")
-        if queries < 1:
-            raise ValueError(f"queries must be at least 1, got {queries}")
+        queries = whole_number("queries", queries, 1)
         lengths = _as_window(window, estimator)
         radii = as_schedule("smoothing", smoothing, least=0.0, strictly=True)
         estimator.check(queries, lengths.extremes()[0], law, space.dim, radii.extremes()[0])
         settings = cls(
             method=estimator, queries=queries, window=lengths, smoothing=radii, lr=as_schedule("lr", lr, least=0.0),
-            update=as_update(update), directions=law, seed=check_seed(seed), box=as_box(bounds, space),
+            update=as_update(update), directions=law, seed=whole_number("seed", seed, 0, 2**64 - 1), box=as_box(bounds, space),
             sense=choose("sense", sense, ("min", "max")), on_error=choose("on_error", on_error, ON_ERROR),
             storage=choose_storage(
                 storage, memory, window=round(lengths.extremes()[1]), queries=queries,

@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from zoar.naming import choose
+from zoar.checking import choose
 from zoar.streams import SFC64, Philox, Stream, box_muller
 
 

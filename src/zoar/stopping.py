@@ -7,6 +7,8 @@ import time
 from dataclasses import dataclass
 from enum import Enum
 
+from zoar.checking import real_number, whole_number
+
 
 class StopReason(Enum):
     """How a run ended; the text is the result's `message`, the number its `status`."""
@@ -42,14 +44,12 @@ class Budget:
     failing_batches: int = 10
 
     def __post_init__(self) -> None:
-        for name in ("max_iterations", "max_queries", "patience", "failing_batches"):
-            value = getattr(self, name)
-            if value is None and name != "failing_batches":
-                continue
-            if isinstance(value, bool) or not isinstance(value, int):
-                raise TypeError(f"{name} must be a whole number, got {value!r} ({type(value).__name__})")
-            if value < (0 if name == "max_iterations" else 1):
-                raise ValueError(f"{name} must be at least {0 if name == 'max_iterations' else 1}, got {value}")
+        for name, least in (("max_iterations", 0), ("max_queries", 1), ("patience", 1), ("failing_batches", 1)):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, whole_number(name, getattr(self, name), least))
+        for name in ("max_time", "target", "tol"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, real_number(name, getattr(self, name)))
         if self.max_time is not None and not self.max_time > 0:
             raise ValueError(f"max_time must be above 0 seconds, got {self.max_time!r}")
         if self.target is not None and math.isnan(self.target):

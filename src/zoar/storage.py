@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from zoar.naming import choose
+from zoar.checking import choose, whole_number
 
 STORAGES = ("auto", "stored", "summed", "replayed")
 DEFAULT_MEMORY = 1 << 30
@@ -32,8 +32,7 @@ def choose_storage(
     storage: str, memory: int, *, window: int, queries: int, dim: int, itemsize: int, all_rows_every_step: bool
 ) -> Storage:
     """The storage asked for, or the one that `memory` bytes allow."""
-    if isinstance(memory, bool) or not isinstance(memory, int) or memory < 0:
-        raise ValueError(f"memory must be a whole number of bytes, at least 0; got {memory!r}")
+    memory = whole_number("memory", memory, 0)
     if choose("storage", storage, STORAGES) == "auto":
         if all_rows_every_step:
             storage = "stored" if window * queries * dim * itemsize <= memory else "replayed"

@@ -19,6 +19,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from zoar.checking import whole_number
+
 _MASK = 0xFFFFFFFF
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _WEYL = (0x9E3779B9, 0xBB67AE85)
@@ -55,22 +57,13 @@ def philox4x32(counter: tuple[Any, Any, Any, Any], key: tuple[int, int]) -> tupl
     return c0, c1, c2, c3
 
 
-def check_seed(seed: int) -> int:
-    """A seed is a whole number that fits in 64 bits."""
-    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)):
-        raise TypeError(f"seed must be a whole number, got {seed!r} ({type(seed).__name__})")
-    if not 0 <= seed < 2**64:
-        raise ValueError(f"seed must be between 0 and 2**64 - 1, got {seed}")
-    return int(seed)
-
-
 class Stream(ABC):
     """A source of 32-bit words by address."""
 
     name: str
 
     def __init__(self, seed: int) -> None:
-        self.seed = check_seed(seed)
+        self.seed = whole_number("seed", seed, 0, 2**64 - 1)
 
     @abstractmethod
     def words(self, step: int, queries: int, count: int) -> Any:

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from zoar.naming import choose
+from zoar.checking import choose
 
 State = dict[str, Any]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from zoar.baselines import Baseline, as_baseline
+from zoar.checking import choose
 from zoar.estimators.base import Estimator, Weigher, WindowWeigher
 from zoar.estimators.reinforce import Reinforce
 from zoar.estimators.relizo import ReLIZO
@@ -12,7 +13,6 @@ from zoar.estimators.spsa import SPSA
 from zoar.estimators.vanilla import Vanilla
 from zoar.estimators.zoar import ZoAR
 from zoar.estimators.zohs import ZoHS
-from zoar.naming import choose
 
 __all__ = [
     "ESTIMATORS",
