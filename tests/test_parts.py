@@ -147,7 +147,7 @@ def test_importing_zoar_loads_no_heavy_library() -> None:
 
 #: What may import what: a file imports only from files above it.
 ORDER = [
-    "checking", "naming", "problems", "streams", "smoothing", "directions", "schedules", "space", "bounds", "updates", "history", "coefficients",
+    "checking", "problems", "streams", "smoothing", "directions", "schedules", "space", "bounds", "updates", "history", "coefficients",
     "baselines", "window_sum", "estimators", "evaluation", "stopping", "storage", "settings", "optimizer", "checkpoint", "progress",
     "minimize", "recommended", "scipy_method", "theory", "convergence", "diagnostics", "__init__", "study", "cli",
 ]  # fmt: skip

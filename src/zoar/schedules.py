@@ -83,11 +83,11 @@ def as_schedule(what: str, given: Any, *, least: float, strictly: bool = False) 
     """A schedule from a number, or itself; none of its values may be below `least` (or at it, if `strictly`)."""
     if isinstance(given, Schedule):
         schedule = given
-    elif isinstance(given, numbers.Real) and not isinstance(given, bool):
-        schedule = Constant(float(given))
-    else:
+    elif isinstance(given, bool) or not isinstance(given, numbers.Real):
         kind = type(given).__name__
         raise TypeError(f"{what} must be a number or a schedule such as zoar.Linear(1e-3, 0); got {given!r} ({kind})")
+    else:
+        schedule = Constant(float(given))
     low, high = schedule.extremes()
     if not (math.isfinite(low) and math.isfinite(high)) or low < least or (strictly and low == least):
         raise ValueError(f"{what} must be finite and {'above' if strictly else 'at least'} {least:g}; got {given!r}")

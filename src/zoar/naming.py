@@ -1,1 +1,0 @@
-from zoar.checking import choose as choose
