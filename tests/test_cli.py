@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,9 @@ from zoar import cli
 from zoar.baselines import BASELINES
 from zoar.estimators import ESTIMATORS
 from zoar.smoothing import SMOOTHINGS
-from zoar.study.demo import Demo
+from zoar.study.descent import Demo, Synthetic
+from zoar.study.registry import STUDIES
+from zoar.study.study import Study
 from zoar.updates import UPDATES
 
 
@@ -73,25 +76,84 @@ def test_methods_says_what_a_step_costs(name: str, cost: list[str], capsys: pyte
     assert line[1 : 1 + len(cost)] == cost
 
 
-def test_demo_hands_its_options_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    calls: list[tuple[Demo, Path, int | None, bool]] = []
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Study, Path, dict[str, Any]]]:
+    """What was asked to run, instead of running it."""
+    calls: list[tuple[Study, Path, dict[str, Any]]] = []
 
-    def demo(demo: Demo, out: Path, *, workers: int | None, force: bool, console: object) -> int:
-        calls.append((demo, out, workers, force))
+    def run_study(study: Study, out: Path, **options: Any) -> int:
+        calls.append((study, out, {name: value for name, value in options.items() if name != "console"}))
         return 0
 
-    monkeypatch.setattr(cli, "run_demo", demo)
+    monkeypatch.setattr(cli, "run_study", run_study)
+    return calls
+
+
+def test_demo_hands_its_options_on(ran: list[Any], tmp_path: Path) -> None:
     assert cli.main(["demo"]) == 0
     arguments = ["--dim", "10_000", "--iterations", "30", "--seed", "4", "--workers", "3", "--force"]
     assert cli.main(["demo", "--out", str(tmp_path), *arguments]) == 0
-    assert calls == [(Demo(), Path("runs/demo"), None, False), (Demo(10_000, 30, 4), tmp_path, 3, True)]
+    plain = {"device": None, "workers": None, "force": False, "command": "zoar demo --out runs/demo"}
+    command = f"zoar demo --out {tmp_path} --iterations 30 --seed 4"
+    assert ran == [
+        (Demo(), Path("runs/demo"), plain),
+        (
+            Demo(iterations=30, first_seed=4),
+            tmp_path,
+            {"device": None, "workers": 3, "force": True, "command": command},
+        ),
+    ]
+
+
+def test_study_run_hands_its_options_on(ran: list[Any]) -> None:
+    assert (
+        cli.main(["study", "run", "synthetic", "--quick", "--update", "radazo", "--seeds", "2", "--device", "cpu"]) == 0
+    )
+    ((study, out, options),) = ran
+    assert study == Synthetic().quick().having(update="radazo", seeds=2)
+    assert out == Path("runs/synthetic")
+    assert options["device"] == "cpu"
+    assert (
+        options["command"]
+        == "zoar study run synthetic --out runs/synthetic --quick --seeds 2 --update radazo --device cpu"
+    )
+
+
+def test_study_list_names_every_study(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["study", "list"]) == 0
+    text = capsys.readouterr().out
+    assert all(name in text for name in STUDIES)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["sythetic"], "study must be one of"),
+        (["sythetic"], "Did you mean 'synthetic'?"),
+        (
+            ["synthetic", "--update", "adam"],
+            "--update must be one of 'adamm', 'radazo'; got 'adam'. Did you mean 'adamm'?",
+        ),
+        (
+            ["synthetic", "--images", "3"],
+            "study 'synthetic' takes no --images; it takes --quick, --dim, --iterations, --seeds",
+        ),
+        (["synthetic", "--device", "cuda:77"], "--device cuda:77 cannot be used: "),
+        (["synthetic", "--device", "gpu"], "--device gpu cannot be used: "),
+    ],
+)
+def test_a_wrong_study_gets_a_sentence(arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["study", "run", *arguments]) == 2
+    message = capsys.readouterr().err
+    assert says in message
+    assert message.count("\n") == 1
 
 
 def test_a_refused_folder_is_a_sentence_not_a_traceback(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "index.html").touch()
+    (tmp_path / "report.html").touch()
     assert cli.main(["demo", "--out", str(tmp_path)]) == 2
     message = capsys.readouterr().err
-    assert message.startswith(f"zoar: {tmp_path} holds index.html")
+    assert message.startswith(f"zoar: {tmp_path} holds report.html")
     assert message.count("\n") == 1
 
 
@@ -101,7 +163,7 @@ def test_ctrl_c_anywhere_is_a_word_and_its_status(
     def interrupted(*arguments: object, **options: object) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli, "run_demo", interrupted)
+    monkeypatch.setattr(cli, "run_study", interrupted)
     assert cli.main(["demo"]) == 130
     assert capsys.readouterr().err == "zoar: interrupted\n"
 

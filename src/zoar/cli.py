@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import inspect
+import shlex
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -19,11 +21,15 @@ from rich.text import Text
 
 from zoar import __version__
 from zoar.baselines import BASELINES, Baseline
+from zoar.checking import choose
 from zoar.estimators import ESTIMATORS, Estimator, as_estimator
 from zoar.optimizer import Optimizer
 from zoar.smoothing import SMOOTHINGS, Smoothing
-from zoar.study.demo import Demo, run_demo
+from zoar.study.descent import Demo
 from zoar.study.folder import Refused
+from zoar.study.registry import STUDIES
+from zoar.study.runner import run_study
+from zoar.study.study import Study
 from zoar.updates import UPDATES, UpdateRule
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
@@ -56,9 +62,18 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"zoar {__version__}")
     parser.set_defaults(run=None)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
-    for add in (_add_demo, _add_methods):
+    for add in (_add_demo, _add_study, _add_methods):
         add(commands)
     return parser
+
+
+#: What a study may be told, if it has a field of that name.
+_FIELDS = {
+    "dim": ("D", 2, "dimensions of each function"),
+    "iterations": ("T", 1, "iterations of each run"),
+    "seeds": ("S", 1, "runs of each setting, with seeds 0, 1, ..."),
+    "images": ("I", 1, "images to attack"),
+}
 
 
 def _add_demo(commands: Commands) -> None:
@@ -75,15 +90,110 @@ def _add_demo(commands: Commands) -> None:
     add("--out", type=Path, default=Path("runs/demo"), metavar="DIR", help=f"folder to write to {default}")
     add("--dim", type=whole(2), default=usual.dim, metavar="D", help=f"dimensions of each function {default}")
     add("--iterations", type=whole(1), default=usual.iterations, metavar="T", help=f"iterations of each run {default}")
-    add("--seed", type=whole(0), default=usual.seed, metavar="S", help=f"seed of start and directions {default}")
-    add("--workers", type=whole(1), metavar="W", help="processes (default: one for each core)")
-    add("--force", action="store_true", help="run everything again, replacing what the folder holds")
-    demo.set_defaults(run=_demo)
+    add("--seed", type=whole(0), default=usual.first_seed, metavar="S", help=f"seed of start and directions {default}")
+    _add_how(demo)
+    demo.set_defaults(run=_demo, device=None)
 
 
 def _demo(arguments: argparse.Namespace, console: Console) -> int:
-    demo = Demo(dim=arguments.dim, iterations=arguments.iterations, seed=arguments.seed)
-    return run_demo(demo, arguments.out, workers=arguments.workers, force=arguments.force, console=console)
+    demo = Demo(dim=arguments.dim, iterations=arguments.iterations, first_seed=arguments.seed)
+    given, usual = vars(arguments), {"dim": Demo().dim, "iterations": Demo().iterations, "seed": 0}
+    options = [f"--{name} {given[name]}" for name, value in usual.items() if given[name] != value]
+    return _run(demo, arguments, " ".join(["zoar demo", f"--out {shlex.quote(str(arguments.out))}", *options]), console)
+
+
+def _add_study(commands: Commands) -> None:
+    summary = "reproduce the paper's experiments, and ours"
+    study = commands.add_parser("study", help=summary, description=f"{summary.capitalize()}.")
+    actions = study.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    listed = actions.add_parser("list", help="what there is", description="Lists the studies.")
+    listed.set_defaults(run=_list_studies)
+    run = actions.add_parser(
+        "run",
+        help="run one",
+        description="Runs a study into a folder: config.json, curves.csv, runs.csv, summary.csv, plots (PNG, SVG) and report.html. "
+        "Runs that the folder already holds are kept, so an interrupted study goes on where it was.",
+    )
+    add = run.add_argument
+    add("name", metavar="NAME", help=f"one of {', '.join(STUDIES)}")
+    add("--out", type=Path, metavar="DIR", help="folder to write to (default: runs/NAME)")
+    add("--quick", action="store_true", help="the version of about two minutes on two cores")
+    add("--update", metavar="RULE", help="update rule, for the studies that compare under one: adamm or radazo")
+    for name, (letter, least, words) in _FIELDS.items():
+        add(f"--{name}", type=whole(least), metavar=letter, help=words)
+    add("--device", metavar="DEVICE", help="such as cuda: all seeds of a setting in one program (default: CPU cores)")
+    _add_how(run)
+    run.set_defaults(run=_study)
+
+
+def _add_how(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--workers", type=whole(1), metavar="W", help="processes (default: one for each core)")
+    parser.add_argument("--force", action="store_true", help="run everything again, replacing what the folder holds")
+
+
+def _list_studies(arguments: argparse.Namespace, console: Console) -> int:
+    rows = [(study.name, study.source, study.line, study.takes) for study in STUDIES.values()]
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="dim")
+    for title in ("study", "of the paper", "what it shows", "takes"):
+        table.add_column(title, no_wrap=title == "study")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    console.print(table)
+    console.print("zoar study run NAME --quick takes about two minutes on two cores.", highlight=False)
+    return 0
+
+
+def _study(arguments: argparse.Namespace, console: Console) -> int:
+    try:
+        kind = STUDIES[choose("study", arguments.name, STUDIES)]
+        study, words = _with_options(kind(), arguments)
+    except ValueError as error:
+        raise Refused(str(error)) from None
+    if arguments.out is None:
+        arguments.out = Path("runs", study.name)
+    if arguments.device is not None:
+        _check_device(arguments.device)
+        words.append(f"--device {arguments.device}")
+    command = " ".join([f"zoar study run {study.name} --out {shlex.quote(str(arguments.out))}", *words])
+    return _run(study, arguments, command, console)
+
+
+def _with_options(study: Study, arguments: argparse.Namespace) -> tuple[Study, list[str]]:
+    """The study as asked for, and the words that ask for it."""
+    words = ["--quick"] if arguments.quick else []
+    if arguments.quick:
+        study = study.quick()
+    fields = {field.name for field in dataclasses.fields(study)}
+    for name in (*_FIELDS, "update"):
+        value = getattr(arguments, name)
+        if value is None:
+            continue
+        if name not in fields:
+            raise ValueError(f"study {study.name!r} takes no --{name}; it takes {_options_of(fields)}")
+        if name == "update":
+            choose("--update", value, ("adamm", "radazo"))
+        study = study.having(**{name: value})
+        words.append(f"--{name} {value}")
+    return study, words
+
+
+def _options_of(fields: set[str]) -> str:
+    known = [f"--{name}" for name in (*_FIELDS, "update") if name in fields]
+    return ", ".join(["--quick", *known])
+
+
+def _check_device(device: str) -> None:
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:  # torch without CUDA asserts
+        raise Refused(f"--device {device} cannot be used: {str(error).splitlines()[0]}") from None
+
+
+def _run(study: Study, arguments: argparse.Namespace, command: str, console: Console) -> int:
+    return run_study(
+        study, arguments.out, command=command, device=arguments.device, workers=arguments.workers, force=arguments.force,
+        console=console,
+    )  # fmt: skip
 
 
 def _add_methods(commands: Commands) -> None:

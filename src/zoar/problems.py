@@ -1,7 +1,7 @@
 """Functions with known minima, vectorised over leading axes, for NumPy arrays and torch tensors alike.
 
-The paper's four (Appx. "Synthetic Functions"). The minimum of each is 0: at theta = 0 for Ackley and Quadratic, at
-theta = 1 for Levy and Rosenbrock.
+The paper's four (Appx. "Synthetic Functions"), and three more of the usual test functions. The minimum of each is 0: at
+theta = 0 for Ackley, Quadratic, Rastrigin and Griewank, at theta = 1 for Levy and Rosenbrock, at -2.9035 for Styblinski-Tang.
 """
 
 from __future__ import annotations
@@ -48,6 +48,29 @@ def rosenbrock(x: Any) -> Any:
     return 100 * (valley * valley).sum(-1) + (slope * slope).sum(-1)
 
 
+def rastrigin(x: Any) -> Any:
+    """A bowl with a deep dent at every whole number."""
+    xp = _library(x)
+    return (x * x - 10 * xp.cos(2 * math.pi * x)).sum(-1) + 10 * x.shape[-1]
+
+
+def griewank(x: Any) -> Any:
+    """A flat bowl with ripples that all variables share; in many dimensions they all but vanish."""
+    xp = _library(x)
+    roots = xp.sqrt(xp.arange(1, x.shape[-1] + 1, dtype=x.dtype, **_place(x)))
+    return (x * x).sum(-1) / 4_000 - xp.cos(x / roots).prod(-1) + 1
+
+
+def styblinski_tang(x: Any) -> Any:
+    """In each variable two valleys, one of them deeper; shifted so that its minimum is 0."""
+    square = x * x
+    return 0.5 * (square * square - 16 * square + 5 * x + 2 * _STYBLINSKI_TANG_MINIMUM).sum(-1)
+
+
+_STYBLINSKI_TANG_MINIMIZER = -2.9035340276896057
+_STYBLINSKI_TANG_MINIMUM = 39.16616570377142
+
+
 @dataclass(frozen=True)
 class Problem:
     """A function to minimise, with what is known of it. Calling it evaluates it."""
@@ -74,8 +97,15 @@ PROBLEMS: dict[str, Problem] = {
         Problem("levy", levy, minimizer=1.0),
         Problem("quadratic", quadratic, minimizer=0.0),
         Problem("rosenbrock", rosenbrock, minimizer=1.0),
+        Problem("rastrigin", rastrigin, minimizer=0.0),
+        Problem("griewank", griewank, minimizer=0.0),
+        Problem("styblinski-tang", styblinski_tang, minimizer=_STYBLINSKI_TANG_MINIMIZER),
     )
 }
+
+
+#: The four that the paper's figures show.
+PAPER = ("ackley", "levy", "quadratic", "rosenbrock")
 
 
 def problem(name: str) -> Problem:
@@ -107,6 +137,10 @@ def quantised(function: Function, step: float) -> Function:
     if not (step > 0 and math.isfinite(step)):
         raise ValueError(f"step must be a finite number above 0, got {step!r}")
     return lambda x: function(_library(x).round(x / step) * step)
+
+
+def _place(x: Any) -> dict[str, Any]:
+    return {"device": x.device} if isinstance(x, torch.Tensor) else {}
 
 
 def _library(x: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What is running: live bars in a terminal, elsewhere one line for each finished cell."""
+"""What is running: live bars in a terminal, elsewhere one line for each finished job."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from typing import Protocol
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from zoar.study.curves import Cell, Curve
-from zoar.study.summary import number
+from zoar.study.curves import Curve, Job, mean
+from zoar.study.grid import number
 
 
 class Positions(Protocol):
-    """Iterations made by each cell; -1 before it starts."""
+    """Iterations made by each job; -1 before it starts."""
 
-    def __getitem__(self, cell: int) -> int: ...
+    def __getitem__(self, job: int) -> int: ...
 
 
 class Display:
-    """Progress over cells, for as long as the context lasts."""
+    """Progress over jobs, for as long as the context lasts."""
 
-    def __init__(self, console: Console, cells: Sequence[Cell]) -> None:
-        self._console, self._cells = console, cells
-        self._width = max(len(_name(cell)) for cell in cells)
+    def __init__(self, console: Console, jobs: Sequence[Job]) -> None:
+        self._console, self._jobs = console, jobs
+        self._width = max((len(job.name) for job in jobs), default=0)
         self._settled: set[int] = set()
         self._tasks: dict[int, TaskID] = {}
         self._bars: Progress | None = None
@@ -34,7 +34,7 @@ class Display:
                 TimeRemainingColumn(), console=console, transient=True, refresh_per_second=5,
             )  # fmt: skip
             self._overall = self._bars.add_task(
-                f"{'all runs':{self._width}}", total=sum(cell.iterations for cell in cells), text=self._count()
+                f"{'all runs':{self._width}}", total=sum(job.iterations for job in jobs), text=self._count()
             )
 
     def __enter__(self) -> Display:
@@ -49,35 +49,38 @@ class Display:
             self._bars.stop()
 
     def update(self, positions: Positions) -> None:
-        """Moves the bars to where the cells are."""
+        """Moves the bars to where the jobs are."""
         if self._bars is None:
             return
         overall = 0
-        for index, cell in enumerate(self._cells):
-            made = cell.iterations if index in self._settled else positions[index]
+        for index, job in enumerate(self._jobs):
+            made = job.iterations if index in self._settled else positions[index]
             overall += max(made, 0)
             if index in self._settled or made < 0:
                 continue
             if index not in self._tasks:
-                self._tasks[index] = self._bars.add_task(_name(cell), total=cell.iterations, text="")
-            of = f"{cell.iterations:,}"
+                self._tasks[index] = self._bars.add_task(job.name, total=job.iterations, text="")
+            of = f"{job.iterations:,}"
             text = f"{made:{len(of)},} of {of} iterations"  # as wide at the start as at the end
             self._bars.update(self._tasks[index], completed=made, text=text)
         self._bars.update(self._overall, completed=overall)
 
-    def finished(self, index: int, curve: Curve) -> None:
-        """A cell is done."""
-        self._settle(index, f"{number(curve.final):>11}  {curve.ms_per_iteration:6.2f} ms per iteration")
+    def finished(self, index: int, curves: Sequence[Curve]) -> None:
+        """A job is done."""
+        self._settle(
+            index,
+            f"{number(mean([curve.final for curve in curves])):>11}  {curves[0].ms_per_iteration:6.2f} ms per iteration",
+        )
 
     def failed(self, index: int, why: str) -> None:
-        """A cell came to nothing."""
+        """A job came to nothing."""
         self._settle(index, f"failed: {why}", always=True)
 
     def _settle(self, index: int, text: str, always: bool = False) -> None:
         self._settled.add(index)
         if self._bars is None or always:
             self._console.print(
-                f"[{self._count():>8}]  {_name(self._cells[index]):{self._width}}  {text}",
+                f"[{self._count():>8}]  {self._jobs[index].name:{self._width}}  {text}",
                 markup=False,
                 highlight=False,
                 soft_wrap=True,
@@ -88,8 +91,4 @@ class Display:
             self._bars.update(self._overall, text=self._count())
 
     def _count(self) -> str:
-        return f"{len(self._settled)} of {len(self._cells)}"
-
-
-def _name(cell: Cell) -> str:
-    return f"{cell.key.function} {cell.key.method}"
+        return f"{len(self._settled)} of {len(self._jobs)}"

@@ -1,4 +1,4 @@
-"""The folder of a study: its configuration, its curves and rows as CSV, and which of them a run may keep."""
+"""The folder of a study: its configuration, its curves as CSV, and which of them a run may keep."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from zoar.study.curves import Cell, Curve, Key, Point
-from zoar.study.summary import Row
+from zoar.study.curves import Curve, Key, Point
+from zoar.study.grid import csv_text
 
-CONFIG, CURVES, SUMMARY = "config.json", "curves.csv", "summary.csv"
+CONFIG, CURVES, RUNS = "config.json", "curves.csv", "runs.csv"
 _CURVE_COLUMNS = (*Key._fields, *Point._fields)
 _Parsed = TypeVar("_Parsed")
-_ROW_COLUMNS = (*Key._fields, "queries", "final_value", "iterations_to_reference", "speed_up", "ms_per_iteration")
+_RUN_COLUMNS = (*Key._fields, "ms_per_iteration")
 
 
 class Refused(ValueError):
@@ -45,27 +45,19 @@ class Folder:
                 )
             return self._curves()
         self.path.mkdir(parents=True, exist_ok=True)
-        for name in (
-            CURVES,
-            SUMMARY,
-        ):  # before the new configuration: at no moment do they lie beside one that is not theirs
+        # Before the new configuration: at no moment do they lie beside one that is not theirs.
+        for name in (CURVES, RUNS):
             (self.path / name).unlink(missing_ok=True)
         self.write(CONFIG, json.dumps({"study": self._study, **config}, indent=2, ensure_ascii=False) + "\n")
         return {}
 
-    def save(self, curves: Iterable[Curve], rows: Iterable[Row]) -> None:
-        """Writes both tables. A cell is kept by the next run once it is in both."""
-        self.write(CURVES, _csv(_CURVE_COLUMNS, ((*curve.key, *point) for curve in curves for point in curve.points)))
+    def save(self, curves: Iterable[Curve]) -> None:
+        """Writes both tables. A run is kept by the next one once it is in both."""
+        curves = list(curves)
         self.write(
-            SUMMARY,
-            _csv(
-                _ROW_COLUMNS,
-                (
-                    (*row.key, row.queries, row.final, row.iterations, row.speed_up, row.ms_per_iteration)
-                    for row in rows
-                ),
-            ),
+            CURVES, csv_text(_CURVE_COLUMNS, ((*curve.key, *point) for curve in curves for point in curve.points))
         )
+        self.write(RUNS, csv_text(_RUN_COLUMNS, ((*curve.key, curve.ms_per_iteration) for curve in curves)))
 
     def write(self, name: str, content: str | bytes) -> Path:
         """Writes a new file beside the old one and puts it in its place."""
@@ -83,9 +75,9 @@ class Folder:
         try:
             text = (self.path / CONFIG).read_text(encoding="utf-8")
         except FileNotFoundError:
-            if found := [name for name in (CURVES, SUMMARY, "index.html") if (self.path / name).exists()]:
+            if found := [name for name in (CURVES, RUNS, "report.html") if (self.path / name).exists()]:
                 raise Refused(
-                    f"{self.path} holds {found[0]} but no {CONFIG}, so `zoar {self._study}` may not have written it; "
+                    f"{self.path} holds {found[0]} but no {CONFIG}, so zoar may not have written it; "
                     "choose another --out"
                 ) from None
             return None
@@ -96,11 +88,11 @@ class Folder:
                 f"{self.path / CONFIG} is not JSON ({error}); choose another --out, or delete the folder"
             ) from error
         if not isinstance(config, dict) or config.get("study") != self._study:
-            raise Refused(f"{self.path / CONFIG} was not written by `zoar {self._study}`; choose another --out")
+            raise Refused(f"{self.path / CONFIG} is not of the study {self._study!r}; choose another --out")
         return config
 
     def _curves(self) -> dict[Key, Curve]:
-        times = self._read(SUMMARY, _ROW_COLUMNS, lambda row: (_key(row), float(row[-1])))
+        times = self._read(RUNS, _RUN_COLUMNS, lambda row: (_key(row), float(row[-1])))
         points: dict[Key, list[Point]] = {}
         for key, point in self._read(CURVES, _CURVE_COLUMNS, lambda row: (_key(row), _point(row))):
             points.setdefault(key, []).append(point)
@@ -120,14 +112,8 @@ class Folder:
             return [parse(row) for row in rows]
         except (ValueError, csv.Error) as error:
             raise Refused(
-                f"{path} is not a table that `zoar {self._study}` wrote ({error}); choose another --out, or --force to replace it"
+                f"{path} is not a table that zoar wrote ({error}); choose another --out, or --force to replace it"
             ) from error
-
-
-def finished(cells: Iterable[Cell], curves: dict[Key, Curve]) -> dict[Key, Curve]:
-    """Those of the curves that are a whole run of one of the cells."""
-    last = {cell.key: cell.iterations for cell in cells}
-    return {key: curve for key, curve in curves.items() if curve.points[-1].iteration == last.get(key)}
 
 
 def _key(row: Sequence[str]) -> Key:
@@ -138,14 +124,6 @@ def _key(row: Sequence[str]) -> Key:
 def _point(row: Sequence[str]) -> Point:
     iteration, queries, value = row[len(Key._fields) :]
     return Point(int(iteration), int(queries), float(value))
-
-
-def _csv(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(rows)
-    return text.getvalue()
 
 
 def _differences(there: dict[str, Any], here: dict[str, Any]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Many cells on several processes, with progress; Ctrl-C keeps those that are done."""
+"""Many jobs on several processes, with progress; Ctrl-C keeps those that are done."""
 
 from __future__ import annotations
 
@@ -12,17 +12,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait as wait_for_any
 from multiprocessing.sharedctypes import RawArray
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from rich.console import Console
 
-from zoar.study.curves import Cell, Curve, Key, Report, run_cell
+from zoar.study.curves import Curve, Job, Report
 from zoar.study.display import Display
 
-Work = Callable[[Cell, Report], Curve]
-
 _SECONDS_BETWEEN_REDRAWS = 0.2
+
+
+class Work(Protocol):
+    """What makes the curves of a job; a study does. It crosses to other processes by pickle."""
+
+    def run(self, job: Job, device: str | None, report: Report) -> list[Curve]: ...
 
 
 class Stopped(Exception):
@@ -30,26 +34,26 @@ class Stopped(Exception):
 
 
 class Board:
-    """Where each cell is, in memory that all processes share: iterations made, -1 before it starts; and a flag to stop."""
+    """Where each job is, in memory that all processes share: iterations made, -1 before it starts; and a flag to stop."""
 
-    def __init__(self, cells: int) -> None:
-        self._slots: Any = RawArray("q", [-1] * cells + [0])
+    def __init__(self, jobs: int) -> None:
+        self._slots: Any = RawArray("q", [-1] * jobs + [0])
 
-    def __getitem__(self, cell: int) -> int:
-        return int(self._slots[cell])
+    def __getitem__(self, job: int) -> int:
+        return int(self._slots[job])
 
-    def reporter(self, cell: int) -> Report:
-        """What the cell reports its iterations to."""
+    def reporter(self, job: int) -> Report:
+        """What the job reports its iterations to."""
 
         def report(iteration: int) -> None:
-            self._slots[cell] = iteration
+            self._slots[job] = iteration
             if self._slots[-1]:
                 raise Stopped
 
         return report
 
     def stop(self) -> None:
-        """Ends every running cell at its next report."""
+        """Ends every running job at its next report."""
         self._slots[-1] = 1
 
 
@@ -57,73 +61,80 @@ class Board:
 class Outcome:
     """How it went, apart from the curves."""
 
-    failed: dict[Key, str] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
     interrupted: bool = False
 
 
-def run_cells(
-    cells: Sequence[Cell], finished: Callable[[Curve], None], *, workers: int, console: Console, work: Work = run_cell
+def run_jobs(
+    jobs: Sequence[Job],
+    work: Work,
+    finished: Callable[[list[Curve]], None],
+    *,
+    device: str | None = None,
+    workers: int,
+    console: Console,
 ) -> Outcome:
-    """Runs the cells, handing each curve to `finished` as it comes. A cell that fails costs itself, not the others."""
+    """Runs the jobs, handing the curves of each to `finished` as they come. A job that fails costs itself, not the others."""
     if workers < 1:
         raise ValueError(f"workers must be at least 1, got {workers}")
-    workers = min(workers, len(cells))
+    workers = min(workers, len(jobs))
     outcome = Outcome()
-    if not cells:
+    if not jobs:
         return outcome
-    board = Board(len(cells))
-    with Display(console, cells) as display:
+    board = Board(len(jobs))
+    with Display(console, jobs) as display:
 
-        def settle(cell: int, result: Callable[[], Curve]) -> None:
-            key = cells[cell].key
+        def settle(index: int, result: Callable[[], list[Curve]]) -> None:
             try:
-                curve = result()
+                curves = result()
             except Exception as error:  # noqa: BLE001  # reported by name
-                outcome.failed[key] = f"{type(error).__name__}: {error}"
-                display.failed(cell, outcome.failed[key])
+                outcome.failed[jobs[index].name] = f"{type(error).__name__}: {error}"
+                display.failed(index, outcome.failed[jobs[index].name])
             else:
-                finished(curve)
-                display.finished(cell, curve)
+                finished(curves)
+                display.finished(index, curves)
 
         try:
             if workers == 1:
-                _in_this_process(cells, board, display, work, settle)
+                _in_this_process(jobs, board, display, work, settle, device)
             else:
-                _in_processes(cells, board, display, work, settle, workers)
+                _in_processes(jobs, board, display, work, settle, workers)
         except KeyboardInterrupt:
             outcome.interrupted = True
     return outcome
 
 
-Settle = Callable[[int, Callable[[], Curve]], None]
+Settle = Callable[[int, Callable[[], list[Curve]]], None]
 
 
-def _in_this_process(cells: Sequence[Cell], board: Board, display: Display, work: Work, settle: Settle) -> None:
+def _in_this_process(
+    jobs: Sequence[Job], board: Board, display: Display, work: Work, settle: Settle, device: str | None
+) -> None:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        for index, cell in enumerate(cells):
+        for index, job in enumerate(jobs):
             report = board.reporter(index)
 
             def and_draw(iteration: int, report: Report = report) -> None:
                 report(iteration)
                 display.update(board)
 
-            settle(index, lambda cell=cell, report=and_draw: work(cell, report))  # type: ignore[misc]
+            settle(index, lambda job=job, report=and_draw: work.run(job, device, report))  # type: ignore[misc]
     finally:
         torch.set_num_threads(threads)
 
 
 def _in_processes(
-    cells: Sequence[Cell], board: Board, display: Display, work: Work, settle: Settle, workers: int
+    jobs: Sequence[Job], board: Board, display: Display, work: Work, settle: Settle, workers: int
 ) -> None:
     pool = ProcessPoolExecutor(
         workers, multiprocessing.get_context("spawn"), initializer=_start_worker, initargs=(board, work)
     )
-    running: dict[Future[Curve], int] = {}
+    running: dict[Future[list[Curve]], int] = {}
     try:
-        with _deaf_to_interrupts():  # inherited by the workers, which start with the first cell
-            running = {pool.submit(_run_in_worker, index, cell): index for index, cell in enumerate(cells)}
+        with _deaf_to_interrupts():  # inherited by the workers, which start with the first job
+            running = {pool.submit(_run_in_worker, index, job): index for index, job in enumerate(jobs)}
         while running:
             done, _ = wait(running, timeout=_SECONDS_BETWEEN_REDRAWS, return_when=FIRST_COMPLETED)
             for future in done:
@@ -154,9 +165,9 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _run_in_worker(index: int, cell: Cell) -> Curve:
-    curve: Curve = _worker["work"](cell, _worker["board"].reporter(index))
-    return curve
+def _run_in_worker(index: int, job: Job) -> list[Curve]:
+    curves: list[Curve] = _worker["work"].run(job, None, _worker["board"].reporter(index))
+    return curves
 
 
 @contextmanager

@@ -21,8 +21,11 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
-def provenance() -> dict[str, Any]:
-    """Versions and hardware, as plain data."""
+def provenance(device: str | None = None) -> dict[str, Any]:
+    """Versions and hardware, as plain data; `device` is where the runs are made if not on the CPU."""
+    hardware = {"cpu": cpu_name(), "cores": cores(), "system": f"{platform.system()} {platform.machine()}"}
+    if device is not None:
+        hardware["device"] = torch.cuda.get_device_name(device) if device.startswith("cuda") else device
     return {
         "versions": {
             "zoar": zoar.__version__,
@@ -31,7 +34,7 @@ def provenance() -> dict[str, Any]:
             "numpy": np.__version__,
             "python": platform.python_version(),
         },
-        "hardware": {"cpu": cpu_name(), "cores": cores(), "system": f"{platform.system()} {platform.machine()}"},
+        "hardware": hardware,
     }
 
 

@@ -1,97 +1,95 @@
-"""Curves -> the rows of a table."""
+"""Curves held against a reference method: the table that most studies print."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import statistics
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from zoar.study.curves import Curve, Key
+from zoar.study.curves import Curve, grouped, mean
+from zoar.study.grid import Column, Grid, ms, number, times, whole
 
 
 @dataclass(frozen=True)
 class Row:
-    """One curve in numbers; `iterations` and `speed_up` are None where the reference's final value is not reached."""
+    """The curves of one setting in numbers, over its seeds; None where the reference's final value is not reached by all."""
 
-    key: Key
+    function: str
+    update: str
+    method: str
+    seeds: int
     queries: int
     final: float
-    iterations: int | None
+    spread: float | None  # standard deviation over seeds
+    iterations: float | None
     speed_up: float | None
     ms_per_iteration: float
 
 
 def summarise(curves: Iterable[Curve], reference: str) -> list[Row]:
-    """A row for each curve, held against the `reference` method on the same function, update and seed.
+    """A row for each setting, held against the `reference` method on the same function, seed by seed.
 
     The reference is held against itself by the same rule, the first iteration at its final value or below: were it
-    charged all its iterations, one that has stopped descending would lend the others a speed-up.
+    charged all its iterations, one that has stopped descending would lend the others a speed-up. Over seeds, speed-up is
+    the ratio of the mean iterations.
     """
-    curves = list(curves)
-    references = {_problem(curve.key): curve for curve in curves if curve.key.method == reference}
-    return [_row(curve, references.get(_problem(curve.key))) for curve in curves]
-
-
-def _problem(key: Key) -> tuple[str, str, int]:
-    # Not the update: `recommended` brings its own, and is compared all the same.
-    return key.study, key.function, key.seed
-
-
-def _row(curve: Curve, reference: Curve | None) -> Row:
-    iterations, speed_up = None, None
-    if reference is not None:
-        iterations, own = curve.iterations_to(reference.final), reference.iterations_to(reference.final)
-        if iterations and own:  # 0 iterations: the reference ended above its start
-            speed_up = own / iterations
-    return Row(curve.key, curve.points[-1].queries, curve.final, iterations, speed_up, curve.ms_per_iteration)
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column of the table: what of a row it shows, how, and which end is best."""
-
-    title: str
-    value: Callable[[Row], float | None]
-    show: Callable[[float], str]
-    most: bool = False
-
-    def text(self, row: Row) -> str:
-        value = self.value(row)
-        return "-" if value is None else self.show(value)
-
-    def best(self, rows: Sequence[Row]) -> list[bool]:
-        """Which of the rows have the best value; none where all are the same."""
-        known = [value for row in rows if (value := self.value(row)) is not None]
-        if not known or min(known) == max(known):
-            return [False] * len(rows)
-        best = max(known) if self.most else min(known)
-        return [self.value(row) == best for row in rows]
-
-
-def number(value: float) -> str:
-    """Four digits, or all the whole ones.
-
-    >>> [number(x) for x in (3974012.3, 581.26, 0.06, 1.25e-7)]
-    ['3,974,012', '581.3', '0.06000', '1.250e-07']
-    """
-    size = abs(value)
-    if size >= 1e3:
-        return f"{value:,.0f}" if size < 1e9 else f"{value:.3e}"
-    return f"{value:#.4g}" if size >= 1e-4 or value == 0 else f"{value:.3e}"
-
-
-def columns(reference: str) -> list[Column]:
-    """The columns of every study against a reference; to match it is to reach its final value."""
+    groups = grouped(curves)
+    # Not by update: a method may bring its own, and is compared all the same.
+    references = {
+        (function, curve.key.seed): curve
+        for (function, _, method), group in groups.items()
+        if method == reference
+        for curve in group
+    }
     return [
-        Column("final value", lambda row: row.final, number),
-        Column(f"iterations to match {reference}", lambda row: row.iterations, lambda value: f"{value:,.0f}"),
-        Column("speed-up", lambda row: row.speed_up, lambda value: f"{value:.1f}x", most=True),
-        Column("ms per iteration", lambda row: row.ms_per_iteration, lambda value: f"{value:.2f}"),
+        _row(*name, group, [references.get((name[0], curve.key.seed)) for curve in group])
+        for name, group in groups.items()
     ]
 
 
-def by_function(rows: Iterable[Row]) -> dict[str, list[Row]]:
-    """The rows of each function, in the order they came."""
-    groups: dict[str, list[Row]] = {}
-    for row in rows:
-        groups.setdefault(row.key.function, []).append(row)
-    return groups
+def _row(function: str, update: str, method: str, curves: Sequence[Curve], references: Sequence[Curve | None]) -> Row:
+    iterations: list[int] = []
+    own: list[int] = []
+    for curve, reference in zip(curves, references, strict=True):
+        if reference is None:
+            continue
+        needed, charged = curve.iterations_to(reference.final), reference.iterations_to(reference.final)
+        if needed and charged:  # 0 iterations: the reference ended above its start
+            iterations.append(needed)
+            own.append(charged)
+    reached = len(iterations) == len(curves)
+    finals = [curve.final for curve in curves]
+    return Row(
+        function, update, method, len(curves), curves[0].points[-1].queries, mean(finals),
+        statistics.stdev(finals) if len(finals) > 1 else None,
+        mean(iterations) if reached else None, sum(own) / sum(iterations) if reached else None,
+        mean([curve.ms_per_iteration for curve in curves]),
+    )  # fmt: skip
+
+
+def reference_grid(rows: Sequence[Row], reference: str) -> Grid:
+    """The rows as a table; to match the reference is to reach its final value."""
+    many = any(row.seeds > 1 for row in rows)
+    columns = [
+        Column("function", "function"),
+        Column("method", "method"),
+        Column("update"),
+        Column("seeds"),
+        Column("queries"),
+        Column("final_value", "final value", number, "least"),
+        Column("final_value_sd", "±" if many else "", number),
+        Column("iterations_to_reference", f"iterations to match {reference}", whole, "least"),
+        Column("speed_up", "speed-up", times, "most"),
+        Column("ms_per_iteration", "ms per iteration", ms, "least"),
+    ]
+    cells = [
+        [
+            row.function, row.method, row.update, row.seeds, row.queries, row.final, row.spread, row.iterations, row.speed_up,
+            row.ms_per_iteration,
+        ]
+        for row in rows
+    ]  # fmt: skip
+    caption = "The best value of each column is emphasised, function by function."
+    if many:
+        caption = f"Means over {max(row.seeds for row in rows)} seeds; ± is their standard deviation. {caption}"
+    return Grid(columns, cells, caption)

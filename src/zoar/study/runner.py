@@ -1,0 +1,120 @@
+"""Runs a study into a folder: what is missing, with progress; then the table, the figures and the page."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from zoar.study import plots
+from zoar.study.curves import Curve
+from zoar.study.folder import Folder
+from zoar.study.page import Code, Figure, Part, Points, Section, Table, page
+from zoar.study.pool import run_jobs
+from zoar.study.provenance import cores, provenance
+from zoar.study.study import Findings, Study
+
+PAGE = "report.html"
+
+
+def run_study(
+    study: Study, out: Path, *, command: str, device: str | None = None, workers: int | None = None, force: bool = False,
+    console: Console | None = None,
+) -> int:  # fmt: skip
+    """Runs what `out` does not hold yet and writes the report; returns the exit status of the command."""
+    console = console or Console()
+    began = time.monotonic()
+
+    def say(text: str) -> None:
+        console.print(text, highlight=False, soft_wrap=True, markup=False)
+
+    study.prepare(say)
+    cells = study.cells()
+    config = {"settings": study.settings(), **provenance(device), "command": command}
+    folder = Folder(out, study.name)
+    wanted = {cell.key: cell for cell in cells}
+    curves = {
+        key: curve
+        for key, curve in folder.open(config, anew=force).items()
+        if key in wanted and study.finished(wanted[key], curve)
+    }
+
+    def in_order() -> list[Curve]:
+        return [curves[cell.key] for cell in cells if cell.key in curves]
+
+    def keep(made: list[Curve]) -> None:
+        curves.update({curve.key: curve for curve in made})
+        folder.save(in_order())
+
+    jobs = study.jobs([cell for cell in cells if cell.key not in curves], device)
+    workers = 1 if device else min(workers or cores(), max(len(jobs), 1))
+    say(f"{study.name}: {len(cells)} runs on {device or f'{workers} core' + 's' * (workers > 1)}.")
+    if curves:
+        say(f"{len(curves)} of {len(cells)} runs are in {out} already; --force runs them again.")
+    outcome = run_jobs(jobs, study, keep, device=device, workers=workers, console=console)
+    if curves:
+        findings = study.report(in_order(), config)
+        console.print(next(iter(findings.grids.values())).terminal())
+        write_report(folder, findings, config, missing=len(cells) - len(curves))
+    for name, why in outcome.failed.items():
+        say(f"Failed: {name}: {why}")
+    if outcome.interrupted:
+        say(f"Interrupted. {len(curves)} of {len(cells)} runs are done and kept; the same command goes on from there.")
+    if curves:
+        say(
+            f"{time.monotonic() - began:.0f} s. The report is {out / PAGE}; its data, plots and settings lie beside it."
+        )
+    return 130 if outcome.interrupted else 1 if outcome.failed else 0
+
+
+def write_report(folder: Folder, findings: Findings, config: Mapping[str, Any], missing: int) -> None:
+    """summary.csv (and more tables by their names), PNG and SVG figures, and one self-contained page."""
+    for place, (title, grid) in enumerate(findings.grids.items()):
+        folder.write("summary.csv" if place == 0 else f"{_file_name(title)}.csv", grid.csv())
+    sections: list[Section] = []
+    for sheet in findings.sheets:
+        drawing = plots.figure(sheet.panels, sheet.styles)
+        folder.write(f"{sheet.name}.png", plots.png(drawing))
+        folder.write(f"{sheet.name}.svg", plots.svg(drawing))
+        panels = {
+            f"{panel.title}: {panel.y_label} over {panel.x_label}": plots.svg(
+                plots.figure([panel], sheet.styles), text=True
+            )
+            for panel in sheet.panels
+        }
+        sections.append(Section(sheet.title, [Figure(panels, sheet.caption, plots.NAMES)]))
+    sections += [Section(title, [grid.part()]) for title, grid in findings.grids.items()]
+    if findings.reading:
+        sections.append(Section("How to read this", [Points(findings.reading)]))
+    sections += [*findings.sections, Section("How it was made", _how(config))]
+    lead = list(findings.lead)
+    if missing:
+        lead.append(f"This study is unfinished: {missing} of its runs are missing. The same command goes on from here.")
+    footer = (
+        "The data are in `curves.csv`, `runs.csv` and `summary.csv`, the settings in `config.json`, beside this page."
+    )
+    folder.write(PAGE, page(findings.title, lead, sections, footer))
+
+
+def _how(config: Mapping[str, Any]) -> Sequence[Part]:
+    """The command, the settings, the versions and the hardware."""
+    settings = dict(config["settings"])
+    methods: dict[str, dict[str, Any]] = settings.pop("methods", {})
+    fields = [[name.replace("_", " "), _words(value)] for name, value in settings.items()]
+    options = [[name, ", ".join(f"{k}={v}" for k, v in given.items())] for name, given in methods.items()]
+    made = [[name, str(value)] for part in ("versions", "hardware") for name, value in config[part].items()]
+    parts: list[Part] = [Code(config["command"]), Table(["setting", ""], {"": fields}, numbers=False)]
+    if options:
+        parts.append(Table(["method", "options"], {"": options}, numbers=False))
+    return [*parts, Table(["made with", ""], {"": made}, numbers=False)]
+
+
+def _words(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _file_name(title: str) -> str:
+    return "".join(letter if letter.isalnum() else "_" for letter in title.lower())
