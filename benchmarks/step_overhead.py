@@ -11,8 +11,9 @@ thread: milliseconds of
     overhead      zoar's ask and tell alone
     twin          the method as one writes it on a page: noise tensors in a list, ten calls, a Python loop over the window
 
-All variants of a dimension are timed in turn, in bursts of ten steps, round after round, so that a busy moment of the
-machine meets them all; each figure is the median over rounds. The twin is not run where its N K d noise numbers would not fit 1 GB.
+All variants of a dimension are timed in turn, in bursts of twenty steps, round after round, so that a busy moment of the
+machine meets them all; each figure is the median over rounds of a burst's mean, which counts the words that one step
+in twenty draws for the others. The twin is not run where its N K d noise numbers would not fit 1 GB.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ import zoar
 
 QUERIES, RADIUS, RATE = 10, 0.05, 1e-3
 DIMENSIONS, WINDOWS = (1_000, 10_000, 100_000), (1, 6, 50)
-LAWS, BURST = ("gaussian", "rademacher"), 10
+LAWS, BURST = ("gaussian", "rademacher"), 20
 FUNCTION = zoar.problem("rosenbrock").function
 
 
@@ -104,26 +105,28 @@ def measure(dim: int, rounds: int) -> list[dict[str, Any]]:
         cells: dict[int, dict[str, Any]] = {}
         for window in WINDOWS:
             twin = Twin(theta, window, law) if 4 * window * QUERIES * dim < 1 << 30 else None
-            cells[window] = {"spent": [], "iteration": [], "twin": [], "run_twin": twin and twin.step}
-            cells[window]["step"] = stepper(theta, window, law, cells[window]["spent"])
+            cells[window] = {"steps": [], "overhead": [], "iteration": [], "twin": [], "run_twin": twin and twin.step}
+            cells[window]["step"] = stepper(theta, window, law, cells[window]["steps"])
             for fill in ("step", "run_twin"):
                 if cells[window][fill]:
                     burst(cells[window][fill], window + 2)
-            cells[window]["spent"].clear()
         separate, vectorised = [], []
         for _ in range(rounds):
             separate.append(burst(lambda: [FUNCTION(x) for x in points], BURST))
             vectorised.append(burst(lambda: FUNCTION(points), BURST))
             for window, cell in cells.items():
                 burst(cell["step"], 2)  # back into the cache
+                cell["steps"].clear()
                 cell["iteration"].append(burst(cell["step"], BURST))
+                cell["overhead"].append(float(np.mean(cell["steps"])))
                 if cell["run_twin"]:
                     cell["twin"].append(burst(cell["run_twin"], BURST if window < 50 else 2))
         for window, cell in cells.items():
             rows.append({
                 "dimension": dim, "directions": law, "window": window, "evaluations_ms": float(np.median(separate)),
                 "vectorised_ms": float(np.median(vectorised)), "iteration_ms": float(np.median(cell["iteration"])),
-                "overhead_ms": float(np.median(cell["spent"])), "twin_ms": float(np.median(cell["twin"])) if cell["twin"] else None,
+                "overhead_ms": float(np.median(cell["overhead"])),
+                "twin_ms": float(np.median(cell["twin"])) if cell["twin"] else None,
             })  # fmt: skip
     return rows
 
@@ -161,7 +164,7 @@ def cpu_name() -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, help="where to write the figures")
-    parser.add_argument("--rounds", type=int, default=30, help="timed rounds (default: 30)")
+    parser.add_argument("--rounds", type=int, default=20, help="timed rounds (default: 20)")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     rows = []

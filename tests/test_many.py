@@ -21,6 +21,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "batch": {"baseline": "batch", "window": 7, "directions": "rademacher", "update": zoar.AdaMM(amsgrad=True)},
     "shrinking": {"baseline": "batch", "window": zoar.Linear(9, 1), "smoothing": zoar.Linear(0.3, 0.05)},
     "recommended": zoar.recommended(),
+    "corrected": {"update": zoar.AdaMM(amsgrad=True, corrected=True)},
     "center": {
         "baseline": "center",
         "directions": "sphere",

@@ -7,7 +7,7 @@ from zoar.minimize import minimize
 from zoar.optimizer import Batch, Optimizer
 from zoar.problems import PROBLEMS, Problem, noisy, problem, quantised
 from zoar.recommended import recommended
-from zoar.schedules import Constant, Cosine, Linear, Schedule
+from zoar.schedules import Constant, Cosine, Geometric, Linear, Schedule
 from zoar.scipy_method import scipy_method
 from zoar.smoothing import Coordinate, Gaussian, Rademacher, Smoothing, Sphere
 from zoar.stopping import StopReason

@@ -109,11 +109,13 @@ class WindowMean(Baseline):
         return Share((values.y - level) * values.slope, values.slope, level, values.count)
 
     def coefficients(self, shares: dict[int, Share]) -> Coefficients | None:
-        total = sum(share.count for share in shares.values())
+        total, mass = 0, 0.0
+        for share in shares.values():
+            total += share.count
+            mass += share.count * share.level
         if total < 2:
             return None
-        mean = sum(share.count * share.level for share in shares.values()) / total
-        return Coefficients(shares, scale=1.0 / (total - 1), shift=mean)
+        return Coefficients(shares, scale=1.0 / (total - 1), shift=mass / total)
 
 
 @dataclass(frozen=True)

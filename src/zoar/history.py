@@ -9,6 +9,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -55,12 +56,12 @@ class QueryBatch:
         else:
             self._count()
 
-    @property
+    @cached_property
     def size(self) -> int:
         """The number of queries."""
         return self.directions * (2 if self.two_sided else 1) + self.centred
 
-    @property
+    @cached_property
     def ids(self) -> range:
         return range(self.first_id, self.first_id + self.size)
 

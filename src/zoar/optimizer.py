@@ -240,7 +240,7 @@ class Optimizer:
         ids = ids if isinstance(ids, range) else [_as_id(i) for i in ids]
         told = self._sign * as_values(values, len(ids), "values")
         usable = np.abs(told) <= _LARGEST_VALUE[self._theta.dtype]  # False for NaN
-        all_usable = bool(usable.all())
+        all_usable = np.count_nonzero(usable) == len(told)
         if not all_usable and self.settings.on_error == "raise":
             first = int(np.flatnonzero(~usable)[0])
             raise NonFiniteValue(

@@ -79,6 +79,24 @@ class Cosine(Linear):
         return self.end + (self.start - self.end) * 0.5 * (1 + math.cos(math.pi * progress))
 
 
+@dataclass(frozen=True)
+class Geometric(Linear):
+    """From `start` to `end` by the same factor at every step, then `end`; both above 0.
+
+    >>> [Geometric(0.8, 0.05).at(step, horizon=5) for step in (0, 1, 4)]
+    [0.8, 0.4, 0.05]
+    """
+
+    def __post_init__(self) -> None:
+        if not (self.start > 0 and self.end > 0):
+            raise ValueError(
+                f"a geometric schedule is between two numbers above 0, got {self.start!r} and {self.end!r}"
+            )
+
+    def value(self, progress: float) -> float:
+        return self.start * math.pow(self.end / self.start, progress)
+
+
 def as_schedule(what: str, given: Any, *, least: float, strictly: bool = False) -> Schedule:
     """A schedule from a number, or itself; none of its values may be below `least` (or at it, if `strictly`)."""
     if isinstance(given, Schedule):

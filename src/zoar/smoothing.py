@@ -201,14 +201,9 @@ def _normal(stream: Stream, step: int, queries: int, dim: int, device: torch.dev
         box_muller(flat[: flat.size // 2], flat[flat.size // 2 :])
         return torch.from_numpy(flat.view(np.float32).reshape(queries, count))[:, :dim]
     quads = words.reshape(queries, -1, 4)
-    if isinstance(words, Tensor):
-        pairs = [torch.stack(box_muller(quads[..., i], quads[..., i + 1]), -1) for i in (0, 2)]
-        return torch.stack(pairs, -2).reshape(queries, count)[:, :dim].to(device)
-    normal = np.empty((queries, count // 4, 4), np.float32)
-    for i in (0, 2):
-        radius_words, angle_words = (quads[..., j].copy() for j in (i, i + 1))
-        normal[..., i], normal[..., i + 1] = box_muller(radius_words, angle_words)
-    return torch.from_numpy(normal.reshape(queries, count))[:, :dim]
+    radius, angle, radius_, angle_ = quads.unbind(-1) if isinstance(words, Tensor) else np.moveaxis(quads, -1, 0).copy()
+    normal = torch.stack([*box_muller(radius, angle), *box_muller(radius_, angle_)], -1)
+    return normal.reshape(queries, count)[:, :dim].to(device)
 
 
 SMOOTHINGS: dict[str, type[Smoothing]] = {law.name: law for law in (Gaussian, Sphere, Coordinate, Rademacher)}

@@ -11,6 +11,7 @@ again is the same word, and the global generators of torch, numpy and random are
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from typing import Any
@@ -26,6 +27,8 @@ _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _WEYL = (0x9E3779B9, 0xBB67AE85)
 
 WORDS_PER_BLOCK = 4
+
+_RADIANS = -2.0 * math.pi / 2**32  # of a word
 
 
 def philox4x32(counter: tuple[Any, Any, Any, Any], key: tuple[int, int]) -> tuple[Any, Any, Any, Any]:
@@ -159,19 +162,21 @@ def uniform(words: Any) -> Any:
     return np.subtract(np.float32(2.0), numbers, out=numbers)
 
 
-def box_muller(radius_words: Any, angle_words: Any) -> tuple[Any, Any]:
-    """Two arrays of words to two arrays of independent standard normal numbers (Box and Muller, 1958).
+def box_muller(radius_words: Any, angle_words: Any) -> tuple[Tensor, Tensor]:
+    """Two arrays of words to two tensors of independent standard normal numbers (Box and Muller, 1958).
 
-    numpy arrays are overwritten by their results: at these sizes memory costs as much as arithmetic.
+    numpy arrays become the memory of their results: at these sizes memory costs as much as arithmetic. The functions
+    are torch's there too, a third faster than numpy's.
     """
-    xp: Any = torch if isinstance(radius_words, Tensor) else np
-    radius, angle = uniform(radius_words), uniform(angle_words)
-    radius = xp.log(radius, out=radius)
-    radius *= -2.0
-    radius = xp.sqrt(radius, out=radius)
-    angle *= float(2.0 * np.pi)
-    sine = xp.sin(angle)
-    cosine = xp.cos(angle, out=angle)
-    cosine *= radius
-    radius *= sine
-    return radius, cosine
+    # Read as a signed number, a word is an angle between -1/2 and 1/2 turns.
+    if isinstance(radius_words, Tensor):
+        radius, angle = uniform(radius_words), _RADIANS * angle_words.to(torch.int32).to(torch.float32)
+    else:
+        radians = angle_words.view(np.float32)
+        radians[...] = angle_words.view(np.int32)
+        radians *= np.float32(_RADIANS)
+        radius, angle = torch.from_numpy(uniform(radius_words)), torch.from_numpy(radians)
+    radius.log_().mul_(-2.0).sqrt_()
+    sine = angle.sin()
+    cosine = angle.cos_().mul_(radius)
+    return radius.mul_(sine), cosine

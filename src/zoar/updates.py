@@ -1,7 +1,7 @@
 """Update rules: gradient estimate -> step. Pure functions of tensors; the state is a dict of tensors.
 
-None of them corrects its moments for starting at zero: the paper's algorithm does not, and the estimate's scale is
-unknown at the start anyway.
+None of them corrects its moments for starting at zero unless told to: the paper's algorithm does not. Its first steps are long
+for that, up to 1/sqrt(1 - beta2) rates, which a long run forgets and a short one does not (`AdaMM(corrected=True)`).
 """
 
 from __future__ import annotations
@@ -102,16 +102,22 @@ class AdaMM(_TwoMoments):
     """ZO-AdaMM (Chen et al., 2019): m and v average g and g^2, the step is m / (sqrt(v) + eps).
 
     `amsgrad=True` is the paper's own rule, v <- max of the second moments so far; without it this is Adam without bias
-    correction, which is what the experiments of the ZoAR paper compare (Fig. 2).
+    correction, which is what the experiments of the ZoAR paper compare (Fig. 2). `corrected=True` is Adam with it: m and v are
+    divided by 1 - beta^t.
     """
 
     betas: tuple[float, float] = (0.9, 0.999)
     amsgrad: bool = False
+    corrected: bool = False
     name = "adamm"
 
     def start(self, theta: Tensor) -> State:
         state = super().start(theta)
-        return {**state, "v_max": torch.zeros_like(theta)} if self.amsgrad else state
+        if self.amsgrad:
+            state["v_max"] = torch.zeros_like(theta)
+        if self.corrected:
+            state["steps"] = theta.new_zeros(*theta.shape[:-1], 1)
+        return state
 
     def move_(self, theta: Tensor, estimate: Tensor, state: State, lr: float) -> None:
         m, v = state["m"], state["v"]
@@ -119,7 +125,12 @@ class AdaMM(_TwoMoments):
         v.mul_(self.betas[1]).addcmul_(estimate, estimate, value=1 - self.betas[1])
         if self.amsgrad:
             v = torch.maximum(state["v_max"], v, out=state["v_max"])
-        theta.addcdiv_(m, torch.sqrt(v, out=estimate).add_(self.eps), value=-lr)
+        root = torch.sqrt(v, out=estimate)
+        if self.corrected:
+            steps = state["steps"].add_(1)
+            root /= torch.sqrt(1 - torch.pow(self.betas[1], steps))
+            m = m / (1 - torch.pow(self.betas[0], steps))
+        theta.addcdiv_(m, root.add_(self.eps), value=-lr)
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,7 @@ class WindowSum:
     def __init__(self, directions: Directions, keep_parts: bool) -> None:
         self.directions = directions
         self._parts: dict[int, Tensor] | None = {} if keep_parts else None
+        self._weight_dtype = np.float64 if directions.dtype == torch.float64 else np.float32
         self._sums = torch.zeros(0, directions.dim, dtype=torch.float64, device=directions.device)
         self._in: dict[int, Share] = {}
         self._updates = 0
@@ -50,11 +51,8 @@ class WindowSum:
             self._sums.zero_()
             for step, share in self._in.items():
                 self._sums += self._part(step, share)
-        if coefficients.shift == 0.0:
-            total = self._sums[0] * coefficients.scale
-        else:
-            total = torch.add(self._sums[0], self._sums[1], alpha=-coefficients.shift).mul_(coefficients.scale)
-        return total.to(self.directions.dtype)
+        weights = np.array([[coefficients.scale, -coefficients.scale * coefficients.shift][: self._sums.shape[0]]])
+        return torch.mm(self._on_device(weights), self._sums)[0].to(self.directions.dtype)
 
     def remove(self, step: int) -> None:
         """A batch leaves; call it while its directions can still be had."""
@@ -77,7 +75,7 @@ class WindowSum:
 
     def _add(self, step: int, share: Share) -> None:
         part = self._part(step, share)
-        if len(self._sums) != len(part):  # without a slope there is no second sum
+        if self._sums.shape != part.shape:  # without a slope there is no second sum
             self._sums = torch.zeros_like(part)
         self._sums += part
         self._in[step] = share
@@ -87,13 +85,18 @@ class WindowSum:
         part = None if self._parts is None else self._parts.get(step)
         if part is None:
             rows = self.directions.rows(step)
-            weights = np.array([share.centred] if share.slope is None else [share.centred, share.slope])
-            part = (torch.from_numpy(weights).to(rows) @ rows).double()
+            weights = np.array(
+                [share.centred] if share.slope is None else [share.centred, share.slope], self._weight_dtype
+            )
+            part = torch.mm(self._on_device(weights), rows).double()
             if share.slope is not None:
                 part[0].add_(part[1], alpha=share.level)
             if self._parts is not None:
                 self._parts[step] = part
         return part
+
+    def _on_device(self, weights: np.ndarray) -> Tensor:
+        return torch.from_numpy(weights).to(self._sums.device)
 
     def share(self, step: int) -> Share | None:
         """What is in the sums for a batch."""

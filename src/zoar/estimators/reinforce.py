@@ -25,8 +25,8 @@ from zoar.estimators.base import Estimator
 from zoar.history import QueryBatch
 from zoar.smoothing import Smoothing
 
-# exp of more than this overflows float64, of less than its negative is zero.
-_LARGEST_LOG = 700.0
+# float32 holds numbers between e**-87 and e**88, and a weight is multiplied by values and by 1/mu.
+_LARGEST_LOG = 70.0
 
 
 @dataclass(frozen=True)
