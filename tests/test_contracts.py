@@ -65,6 +65,33 @@ def test_contract_2_one_trajectory_in_process_vectorised_and_pooled() -> None:
     assert serial.nfev == vectorised.nfev == pooled.nfev
 
 
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.name)
+def test_contract_2_one_trajectory_stored_summed_and_replayed(law: zoar.Smoothing) -> None:
+    """What is kept of the window changes no bit of theta."""
+    options = {"max_iterations": 60, "window": 5, "lr": 0.02, "directions": law, "seed": 3}
+    ends = [zoar.minimize(bowl, np.ones(9), storage=kind, **options).x for kind in ("stored", "summed", "replayed")]
+    np.testing.assert_array_equal(ends[0], ends[1])
+    np.testing.assert_array_equal(ends[0], ends[2])
+
+
+def test_contract_2_one_trajectory_interrupted_and_resumed() -> None:
+    """Also between two answers of one batch."""
+    options = {"queries": 4, "window": 3, "lr": 0.02, "directions": "rademacher"}
+    whole, first = (zoar.Optimizer(np.ones(9), **options) for _ in range(2))
+    for step in range(30):
+        for optimizer in (whole, first):
+            batch = optimizer.ask()
+            values = [bowl(x) for x in batch.points]
+            optimizer.tell(batch.ids[:2], values[:2])
+            if optimizer is first and step == 14:
+                state = first.state_dict()
+                first = zoar.Optimizer(np.ones(9), **options)
+                first.load_state_dict(state)
+                optimizer = first  # noqa: PLW2901  # the resumed one takes the rest of the answers
+            optimizer.tell(batch.ids[2:], values[2:])
+    np.testing.assert_array_equal(whole.x, first.x)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
 def test_contract_3_nothing_drifts_at_rate_zero(dtype: torch.dtype) -> None:
     x0 = torch.linspace(-3, 3, 50).to(dtype)
@@ -183,6 +210,14 @@ def test_contract_7_an_exception_leaves_the_optimizer_usable() -> None:
         batch = optimizer.ask()
         optimizer.tell(batch.ids, [bowl(x) for x in batch.points])
     assert optimizer.nit == 22
+
+
+def test_contract_8_bad_input_gets_a_sentence() -> None:
+    """One for all: `test_bad_input` has the rest. The name, the value, the rule and what to do instead."""
+    with pytest.raises(
+        ValueError, match=r"queries=1 leaves baseline 'window' nothing to subtract.*window >= 2, or baseline"
+    ):
+        zoar.Optimizer(np.ones(3), queries=1, window=1)
 
 
 def test_contract_9_files_are_data(tmp_path: object) -> None:

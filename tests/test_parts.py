@@ -147,9 +147,10 @@ def test_importing_zoar_loads_no_heavy_library() -> None:
 
 #: What may import what: a file imports only from files above it.
 ORDER = [
-    "checking", "problems", "streams", "smoothing", "directions", "schedules", "space", "bounds", "updates", "history", "coefficients",
-    "baselines", "window_sum", "estimators", "evaluation", "stopping", "storage", "settings", "optimizer", "checkpoint", "progress",
-    "minimize", "recommended", "scipy_method", "theory", "convergence", "diagnostics", "__init__", "study", "cli",
+    "checking", "problems", "streams", "smoothing", "directions", "schedules", "space", "bounds", "updates", "history", "ledger", "coefficients",
+    "baselines", "window_sum", "estimators", "evaluation", "stopping", "storage", "settings", "optimizer", "many_relizo", "many", "checkpoint",
+    "progress", "minimize", "recommended", "scipy_method", "theory", "convergence", "diagnostics", "__init__", "attack", "study",
+    "cli",
 ]  # fmt: skip
 
 

@@ -23,6 +23,7 @@ from zoar.baselines import Baseline
 from zoar.estimators import Estimator
 from zoar.evaluation.outcomes import NonFiniteValue, as_values
 from zoar.history import Answer, QueryBatch, Window
+from zoar.ledger import Ledger, as_ids
 from zoar.schedules import Schedule
 from zoar.settings import Settings
 from zoar.smoothing import Smoothing
@@ -113,10 +114,8 @@ class Optimizer:
         self._sign = -1.0 if sense == "max" else 1.0
         self._directions = self.settings.make_directions(self._space)
         self._weigher = self.settings.method.start(self._directions, self.settings.storage.sums)
-        self._window = Window()
+        self._ledger = Ledger()
         self._current: QueryBatch | None = None
-        self._next_id = 0
-        self._unanswered: set[int] = set()  # ids that left the window before their answer
         self._progress, self._clock = Progress(), Clock()
         if self.settings.box is not None:
             self.settings.box.project_(self._theta)
@@ -165,7 +164,7 @@ class Optimizer:
     @property
     def window(self) -> Window:
         """The batches in use, oldest first."""
-        return self._window
+        return self._ledger.window
 
     def stop(self) -> StopReason | None:
         """Why the run should end, or None."""
@@ -211,17 +210,11 @@ class Optimizer:
         step, settings = self._progress.iterations, self.settings
         fresh = self._weigher.fresh(self._theta, settings.queries, settings.rate(step))
         method = settings.method
-        batch = QueryBatch(step, settings.radius(step), fresh, self._next_id, method.two_sided, method.centred)
-        self._next_id += batch.size
+        batch = QueryBatch(step, settings.radius(step), fresh, self._ledger.next_id, method.two_sided, method.centred)
         self._directions.open(step, fresh)
-        self._window.append(batch)
-        for old in self._window.expire(settings.window_length(step)):
+        for old in self._ledger.enter(batch, settings.window_length(step)):
             self._weigher.leave(old)
             self._directions.close(old.step)
-            if old.waiting:
-                self._unanswered.update(
-                    old.first_id + int(slot) for slot in np.flatnonzero(old.answers == Answer.WAITING)
-                )
         self._current = batch
         return batch
 
@@ -237,7 +230,7 @@ class Optimizer:
         Either all of them are taken or, when something is wrong with one, none. Under `on_error="drop"` a value that is
         not finite fails its query. A value whose batch has left the window is counted and otherwise ignored.
         """
-        ids = ids if isinstance(ids, range) else [_as_id(i) for i in ids]
+        ids = as_ids(ids)
         told = self._sign * as_values(values, len(ids), "values")
         usable = np.abs(told) <= _LARGEST_VALUE[self._theta.dtype]  # False for NaN
         all_usable = np.count_nonzero(usable) == len(told)
@@ -260,15 +253,15 @@ class Optimizer:
 
     def fail(self, ids: Iterable[int]) -> None:
         """Says that these queries were evaluated and gave no value: each is lost, and counted."""
-        self._answer([(_as_id(query), None) for query in ids])
+        self._answer([(query, None) for query in as_ids(ids)])
 
     def _answer(self, answers: list[tuple[int, float | None]]) -> None:
-        places = self._locate([query for query, _ in answers])
+        places = self._ledger.locate([query for query, _ in answers])
         for (query, value), batch in zip(answers, places, strict=True):
             self._progress.evaluations += 1
             self._progress.dropped += value is None or batch is None
             if batch is None:
-                self._unanswered.discard(query)
+                self._ledger.answered_too_late(query)
                 continue
             batch.answer(query - batch.first_id, value)
             if value is not None:
@@ -277,22 +270,6 @@ class Optimizer:
                 batch.theta = None
         if self._current is not None and not self._current.waiting:
             self._finish(self._current)
-
-    def _locate(self, ids: list[int]) -> list[QueryBatch | None]:
-        """The batch of each id, None for one that left the window; an id that may not be answered is an error."""
-        seen: set[int] = set()
-        places: list[QueryBatch | None] = []
-        for query in ids:
-            batch = self._window.find(query)
-            if not 0 <= query < self._next_id:
-                asked = f"the ids so far are 0 to {self._next_id - 1}" if self._next_id else "call ask() first"
-                raise ValueError(f"id {query} was never asked; {asked}")
-            waiting = query in self._unanswered if batch is None else batch.waits_for(query)
-            if query in seen or not waiting:
-                raise ValueError(f"id {query} was told twice; each query takes one value")
-            seen.add(query)
-            places.append(batch)
-        return places
 
     def _note_best(self, batch: QueryBatch, values: np.ndarray) -> None:
         slot = int(values.argmin() if batch.complete else np.nanargmin(values))
@@ -308,7 +285,7 @@ class Optimizer:
         settings, theta = self.settings, self._theta
         if batch.waiting:
             batch.theta = theta.clone()  # where its late answers belong
-        estimate = self._weigher.gradient(self._window, theta)
+        estimate = self._weigher.gradient(self._ledger.window, theta)
         if estimate is not None:
             before = theta.clone() if self._weigher.follows_moves else None
             settings.update.move_(theta, estimate, self._update_state, settings.rate(batch.step))
@@ -328,8 +305,7 @@ class Optimizer:
         return {
             "zoar": 1, "identity": self.settings.identity(self._space), "theta": self._theta.clone(),
             "best_x": self._best_x.clone(),
-            "progress": dict(self._progress.__dict__), "seconds": self._clock.seconds(), "next_id": self._next_id,
-            "unanswered": sorted(self._unanswered), "window": [batch.state_dict() for batch in self._window],
+            "progress": dict(self._progress.__dict__), "seconds": self._clock.seconds(), "asked": self._ledger.state_dict(),
             "current": None if self._current is None else self._current.step,
             "directions": self._directions.state_dict(), "weigher": self._weigher.state_dict(),
             "update": self.settings.update.state_dict(self._update_state),
@@ -349,17 +325,8 @@ class Optimizer:
         self._best_x = state["best_x"].to(self._theta).clone()
         self._progress = Progress(**state["progress"])
         self._clock.started = Clock().started - state["seconds"]
-        self._next_id, self._unanswered = state["next_id"], set(state["unanswered"])
-        self._window = Window()
-        for saved in state["window"]:
-            self._window.append(QueryBatch.from_state_dict(saved))
-        self._current = next((batch for batch in self._window if batch.step == state["current"]), None)
+        self._ledger.load_state_dict(state["asked"])
+        self._current = next((batch for batch in self.window if batch.step == state["current"]), None)
         self._directions.load_state_dict(state["directions"])
-        self._weigher.load_state_dict(state["weigher"], self._window)
+        self._weigher.load_state_dict(state["weigher"], self.window)
         self.settings.update.load_state_dict(self._update_state, state["update"])
-
-
-def _as_id(query: Any) -> int:
-    if isinstance(query, bool) or not isinstance(query, (int, np.integer)):
-        raise TypeError(f"an id is a whole number from batch.ids, got {query!r} ({type(query).__name__})")
-    return int(query)
