@@ -76,7 +76,7 @@ def test_the_page_says_what_was_run(html: Path) -> None:
         "<title>Minimising without gradients",
         "How to read this",
         "zoar demo --out",
-        "AdaMM(betas=(0.9, 0.999)",
+        "AdaMM(betas=(0.0, 0.99)",
         zoar.__version__,
     ):
         assert words in text

@@ -28,7 +28,7 @@ from zoar.smoothing import SMOOTHINGS, Smoothing
 from zoar.study.descent import Demo
 from zoar.study.folder import Refused
 from zoar.study.registry import STUDIES
-from zoar.study.runner import run_study
+from zoar.study.runner import report_again, run_study
 from zoar.study.study import Study
 from zoar.updates import UPDATES, UpdateRule
 
@@ -74,6 +74,10 @@ _FIELDS = {
     "seeds": ("S", 1, "runs of each setting, with seeds 0, 1, ..."),
     "images": ("I", 1, "images to attack"),
 }
+_CHOICES = {
+    "update": ("RULE", ("adamm", "radazo"), "update rule, for the studies that can do with one: adamm or radazo"),
+    "pixels": ("HOW", ("clipped", "free"), "attacked images: clipped to [0, 1], or free"),
+}
 
 
 def _add_demo(commands: Commands) -> None:
@@ -118,16 +122,28 @@ def _add_study(commands: Commands) -> None:
     add("name", metavar="NAME", help=f"one of {', '.join(STUDIES)}")
     add("--out", type=Path, metavar="DIR", help="folder to write to (default: runs/NAME)")
     add("--quick", action="store_true", help="the version of about two minutes on two cores")
-    add("--update", metavar="RULE", help="update rule, for the studies that compare under one: adamm or radazo")
+    for name, (letter, _, words) in _CHOICES.items():
+        add(f"--{name}", metavar=letter, help=words)
     for name, (letter, least, words) in _FIELDS.items():
         add(f"--{name}", type=whole(least), metavar=letter, help=words)
     add("--device", metavar="DEVICE", help="such as cuda: all seeds of a setting in one program (default: CPU cores)")
     _add_how(run)
     run.set_defaults(run=_study)
+    report = actions.add_parser(
+        "report",
+        help="write the report of a folder anew",
+        description="Writes tables, plots and page of a folder anew from its curves, without running anything. Runs of MORE "
+        "folders of the same study, made elsewhere, are taken in.",
+    )
+    report.add_argument("out", type=Path, metavar="DIR", help="a folder that `zoar study run` has written")
+    report.add_argument("more", type=Path, nargs="*", metavar="MORE", help="folders whose runs are taken in")
+    report.set_defaults(run=lambda arguments, console: report_again(STUDIES, arguments.out, arguments.more, console))
 
 
 def _add_how(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--workers", type=whole(1), metavar="W", help="processes (default: one for each core)")
+    parser.add_argument(
+        "--workers", type=whole(1), metavar="W", help="processes (default: one for each core; on a device one)"
+    )
     parser.add_argument("--force", action="store_true", help="run everything again, replacing what the folder holds")
 
 
@@ -164,21 +180,21 @@ def _with_options(study: Study, arguments: argparse.Namespace) -> tuple[Study, l
     if arguments.quick:
         study = study.quick()
     fields = {field.name for field in dataclasses.fields(study)}
-    for name in (*_FIELDS, "update"):
+    for name in (*_FIELDS, *_CHOICES):
         value = getattr(arguments, name)
         if value is None:
             continue
         if name not in fields:
             raise ValueError(f"study {study.name!r} takes no --{name}; it takes {_options_of(fields)}")
-        if name == "update":
-            choose("--update", value, ("adamm", "radazo"))
+        if name in _CHOICES:
+            choose(f"--{name}", value, _CHOICES[name][1])
         study = study.having(**{name: value})
         words.append(f"--{name} {value}")
     return study, words
 
 
 def _options_of(fields: set[str]) -> str:
-    known = [f"--{name}" for name in (*_FIELDS, "update") if name in fields]
+    known = [f"--{name}" for name in (*_FIELDS, *_CHOICES) if name in fields]
     return ", ".join(["--quick", *known])
 
 

@@ -81,7 +81,9 @@ class Descent(Study):
             f"ZoAR N={self.window}": {"method": "zoar", "window": self.window, **common},
         }
         if self.with_recommended:
-            methods["recommended"] = recommended(queries=self.queries)
+            options = recommended(dim=self.dim, queries=self.queries, max_queries=self.iterations * self.queries)
+            del options["max_queries"]  # a study counts iterations
+            methods["recommended"] = options
         return methods
 
     def cells(self) -> list[Cell]:

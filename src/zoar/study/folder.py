@@ -29,6 +29,27 @@ class Folder:
     def __init__(self, path: Path, study: str) -> None:
         self.path, self._study = path, study
 
+    @classmethod
+    def reading(cls, path: Path) -> Folder:
+        """A folder that a study has written, whichever it is."""
+        if not (path / CONFIG).is_file():
+            raise Refused(f"{path} holds no {CONFIG}: it is no folder of a study")
+        try:
+            study = json.loads((path / CONFIG).read_text(encoding="utf-8"))["study"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise Refused(f"{path / CONFIG} was not written by zoar ({type(error).__name__})") from error
+        return cls(path, study)
+
+    def config(self) -> dict[str, Any]:
+        """What config.json says."""
+        config = self._config()
+        assert config is not None  # `reading` saw it
+        return config
+
+    def curves(self) -> dict[Key, Curve]:
+        """The runs that are here."""
+        return self._curves()
+
     def open(self, config: dict[str, Any], *, anew: bool = False) -> dict[Key, Curve]:
         """The curves already here; refuses a folder that holds anything but results of this very configuration.
 

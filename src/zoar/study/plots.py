@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,7 @@ NAMES = {
 
 _LABEL_SIZE = 8.5  # points
 _LABEL_GAP = 12.0  # points from one label to the next
+_SHARES = (-0.02, 1.03)  # a linear axis, with room for a line along 0 or 1
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,8 @@ class Style:
     width: float = 1.6
     dashes: tuple[float, ...] | None = None
     order: float = 2.0
+    marker: str = ""  # what stands at each point, as matplotlib calls it
+    named: bool = True  # whether the line's name is written at its end
 
 
 @dataclass(frozen=True)
@@ -53,12 +56,14 @@ class Line:
 
 @dataclass(frozen=True)
 class Panel:
-    """A plot with a logarithmic y axis."""
+    """A plot with a logarithmic y axis, or with a linear one from 0 to 100% for shares."""
 
     title: str
     lines: Sequence[Line]
     x_label: str = "iterations"
     y_label: str = "f(θ)"
+    log: bool = True
+    log_x: bool = False  # then the lines' own points are the ticks
 
 
 def panels(curves: Iterable[Curve]) -> list[Panel]:
@@ -120,15 +125,20 @@ def _draw(axes: Axes, panel: Panel, styles: Mapping[str, Style]) -> None:
     """One panel: few rules, no box, names at the ends of the lines."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
-    axes.set_yscale("log")
-    low, high = _limits(panel.lines)
+    low, high = _limits(panel.lines) if panel.log else _SHARES
+    axes.set_yscale("log" if panel.log else "linear")
     axes.set_ylim(low, high)
-    last = max((float(line.x[-1]) for line in panel.lines), default=1.0)
-    axes.set_xlim(0, max(last, 1.0))
-    axes.yaxis.set_major_locator(FixedLocator(log_ticks(low, high)))
+    places = sorted({float(x) for line in panel.lines for x in line.x}) or [1.0]
+    if panel.log_x:
+        axes.set_xscale("log")
+        axes.set_xlim(places[0] / 1.04, places[-1])
+    else:
+        axes.set_xlim(min(places[0], 0.0), max(places[-1], 1.0))
+    axes.yaxis.set_major_locator(FixedLocator(log_ticks(low, high) if panel.log else [0, 0.25, 0.5, 0.75, 1]))
     axes.yaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: tick_text(value)))
-    axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: tick_text(value) if panel.log else f"{value:.0%}"))
+    axes.xaxis.set_major_locator(FixedLocator(places) if panel.log_x else MaxNLocator(4, integer=True))
+    axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     axes.grid(axis="y", color=RULE, linewidth=0.8)
     axes.set_axisbelow(True)
@@ -147,7 +157,7 @@ def _draw(axes: Axes, panel: Panel, styles: Mapping[str, Style]) -> None:
     )  # fmt: skip
     for line in panel.lines:
         _draw_line(axes, line, styles.get(line.label, Style(GREY)))
-    _name_lines(axes, panel.lines, styles, low, high)
+    _name_lines(axes, panel.lines, styles)
 
 
 def _draw_line(axes: Axes, line: Line, style: Style) -> None:
@@ -159,6 +169,13 @@ def _draw_line(axes: Axes, line: Line, style: Style) -> None:
     }
     if style.dashes is not None:
         options["dashes"] = style.dashes
+    if style.marker:
+        options |= {
+            "marker": style.marker,
+            "markersize": max(4.0, 2.5 + style.width),
+            "markeredgewidth": 0,
+            "clip_on": False,
+        }
     axes.plot(line.x, line.y, **options)
     if line.low is not None and line.high is not None:
         axes.fill_between(
@@ -166,11 +183,12 @@ def _draw_line(axes: Axes, line: Line, style: Style) -> None:
         )
 
 
-def _name_lines(axes: Axes, lines: Sequence[Line], styles: Mapping[str, Style], low: float, high: float) -> None:
+def _name_lines(axes: Axes, lines: Sequence[Line], styles: Mapping[str, Style]) -> None:
     """Writes each name right of its line's end, moved up or down until none overlaps, with a stroke from end to name."""
-    ends = [
-        (math.log(max(float(line.y[-1]), low)) - math.log(low)) / (math.log(high) - math.log(low)) for line in lines
-    ]
+    lines = [line for line in lines if styles.get(line.label, Style(GREY)).named]
+    low, high = axes.get_ylim()
+    scale: Callable[[float], float] = math.log if axes.get_yscale() == "log" else float
+    ends = [(scale(max(float(line.y[-1]), low)) - scale(low)) / (scale(high) - scale(low)) for line in lines]
     assert axes.figure is not None
     height = 72 * axes.figure.get_figheight() * axes.get_position().height  # type: ignore[union-attr]  # no subfigures here
     places = spread(ends, _LABEL_GAP / height, 0.0, 1.0)

@@ -98,7 +98,7 @@ def run_jobs(
             if workers == 1:
                 _in_this_process(jobs, board, display, work, settle, device)
             else:
-                _in_processes(jobs, board, display, work, settle, workers)
+                _in_processes(jobs, board, display, work, settle, device, workers)
         except KeyboardInterrupt:
             outcome.interrupted = True
     return outcome
@@ -126,10 +126,10 @@ def _in_this_process(
 
 
 def _in_processes(
-    jobs: Sequence[Job], board: Board, display: Display, work: Work, settle: Settle, workers: int
+    jobs: Sequence[Job], board: Board, display: Display, work: Work, settle: Settle, device: str | None, workers: int
 ) -> None:
     pool = ProcessPoolExecutor(
-        workers, multiprocessing.get_context("spawn"), initializer=_start_worker, initargs=(board, work)
+        workers, multiprocessing.get_context("spawn"), initializer=_start_worker, initargs=(board, work, device)
     )
     running: dict[Future[list[Curve]], int] = {}
     try:
@@ -150,10 +150,10 @@ def _in_processes(
 _worker: dict[str, Any] = {}  # what the worker was started with
 
 
-def _start_worker(board: Board, work: Work) -> None:
+def _start_worker(board: Board, work: Work, device: str | None) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent tells us what to do
     torch.set_num_threads(1)
-    _worker.update(board=board, work=work)
+    _worker.update(board=board, work=work, device=device)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
@@ -166,7 +166,7 @@ def _end_with_parent() -> None:
 
 
 def _run_in_worker(index: int, job: Job) -> list[Curve]:
-    curves: list[Curve] = _worker["work"].run(job, None, _worker["board"].reporter(index))
+    curves: list[Curve] = _worker["work"].run(job, _worker["device"], _worker["board"].reporter(index))
     return curves
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,9 +10,10 @@ from typing import Any
 
 from rich.console import Console
 
+from zoar.checking import choose
 from zoar.study import plots
 from zoar.study.curves import Curve
-from zoar.study.folder import Folder
+from zoar.study.folder import Folder, Refused
 from zoar.study.page import Code, Figure, Part, Points, Section, Table, page
 from zoar.study.pool import run_jobs
 from zoar.study.provenance import cores, provenance
@@ -50,8 +52,9 @@ def run_study(
         folder.save(in_order())
 
     jobs = study.jobs([cell for cell in cells if cell.key not in curves], device)
-    workers = 1 if device else min(workers or cores(), max(len(jobs), 1))
-    say(f"{study.name}: {len(cells)} runs on {device or f'{workers} core' + 's' * (workers > 1)}.")
+    # One process keeps a device busy only in part: a step is many small kernels. More is for whoever asks.
+    workers = min(workers or (1 if device else cores()), max(len(jobs), 1))
+    say(f"{study.name}: {len(cells)} runs, {workers} at a time{f' on {device}' if device else ''}.")
     if curves:
         say(f"{len(curves)} of {len(cells)} runs are in {out} already; --force runs them again.")
     outcome = run_jobs(jobs, study, keep, device=device, workers=workers, console=console)
@@ -68,6 +71,37 @@ def run_study(
             f"{time.monotonic() - began:.0f} s. The report is {out / PAGE}; its data, plots and settings lie beside it."
         )
     return 130 if outcome.interrupted else 1 if outcome.failed else 0
+
+
+def report_again(
+    kinds: Mapping[str, type[Study]], out: Path, more: Sequence[Path] = (), console: Console | None = None
+) -> int:
+    """Writes the tables, figures and page of `out` anew from its curves, and those of `more` folders of the same study.
+
+    The folders may come from different machines; the page then says so.
+    """
+    console = console or Console()
+    folders = [Folder.reading(path) for path in (out, *more)]
+    configs = [folder.config() for folder in folders]
+    config = dict(configs[0])
+    for path, other in zip(more, configs[1:], strict=True):
+        if other["study"] != config["study"]:
+            raise Refused(f"{path} holds the study {other['study']!r}, {out} holds {config['study']!r}")
+    study = kinds[choose("study", config["study"], kinds)].from_settings(config["settings"])
+    curves = {key: curve for folder in reversed(folders) for key, curve in folder.curves().items()}
+    cells = [cell.key for cell in study.cells()]
+    kept = [curves[key] for key in cells if key in curves]
+    if not kept:
+        raise Refused(f"{out} holds no finished run")
+    if more:
+        folders[0].save(kept)
+        config["also"] = [{name: other[name] for name in ("versions", "hardware")} for other in configs[1:]]
+        folders[0].write("config.json", json.dumps(config, indent=2, ensure_ascii=False) + "\n")
+    findings = study.report(kept, config)
+    console.print(next(iter(findings.grids.values())).terminal())
+    write_report(folders[0], findings, config, missing=len(cells) - len(kept))
+    console.print(f"The report is {out / PAGE}.", highlight=False, soft_wrap=True, markup=False)
+    return 0
 
 
 def write_report(folder: Folder, findings: Findings, config: Mapping[str, Any], missing: int) -> None:
@@ -106,6 +140,9 @@ def _how(config: Mapping[str, Any]) -> Sequence[Part]:
     fields = [[name.replace("_", " "), _words(value)] for name, value in settings.items()]
     options = [[name, ", ".join(f"{k}={v}" for k, v in given.items())] for name, given in methods.items()]
     made = [[name, str(value)] for part in ("versions", "hardware") for name, value in config[part].items()]
+    for other in config.get("also", ()):
+        made.append(["some runs were made with", ""])
+        made += [[name, str(value)] for part in ("versions", "hardware") for name, value in other[part].items()]
     parts: list[Part] = [Code(config["command"]), Table(["setting", ""], {"": fields}, numbers=False)]
     if options:
         parts.append(Table(["method", "options"], {"": options}, numbers=False))

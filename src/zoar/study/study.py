@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, ClassVar, Self
 
 from zoar.study.batched import run_together
@@ -91,9 +91,20 @@ class Study(ABC):
     def prepare(self, say: Any) -> None:
         """What has to be there before the first job: data, packages. Raises `Refused` with what to do."""
 
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any]) -> Self:
+        """The study that wrote those settings."""
+        names = [field.name for field in fields(cls)]
+        return cls(**{name: _unlisted(settings[name]) for name in names if name in settings})
+
     def having(self, **changes: Any) -> Self:
         """The same with other fields."""
         return replace(self, **changes)
+
+
+def _unlisted(value: Any) -> Any:
+    """JSON has lists where the fields have tuples."""
+    return tuple(_unlisted(item) for item in value) if isinstance(value, list) else value
 
 
 def plain(value: Any) -> Any:
