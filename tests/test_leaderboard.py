@@ -35,11 +35,11 @@ def quiet() -> Console:
     return Console(file=io.StringIO(), width=120)
 
 
-def test_everyone_has_three_settings_and_a_tuned_one_at_each_dimension() -> None:
+def test_every_rival_has_three_settings_and_everyone_one_at_each_dimension() -> None:
     for dim in BUDGETS:
         assert set(TUNED[dim]) >= set(contestants(dim))
         for method in contestants(dim):
-            assert len(settings_of(method)) == 3
+            assert len(settings_of(method)) == (1 if method in OURS else 3)
             assert TUNED[dim][method] in settings_of(method)
 
 
@@ -121,8 +121,17 @@ def test_a_missing_package_is_named_before_anything_runs(monkeypatch: pytest.Mon
     assert not (tmp_path / "out").exists()
 
 
-def test_a_board_of_ours_alone_runs_and_is_reported(tmp_path: Path) -> None:
-    study = Tuning(dims=(100,), functions=("quadratic",), methods=("ZoAR N=6 (paper)",))
+def test_a_rate_is_tuned_over_the_whole_run() -> None:
+    budgets = {(cell.dim, cell.key.method): cell.iterations for cell in Tuning().cells()}
+    assert budgets[1_000, "SNES (evotorch)"] == BUDGETS[1_000]
+    assert budgets[10_000, "SNES (evotorch)"] == BUDGETS[10_000] // 4
+    assert budgets[10_000, "PGPE + Adam (evotorch)"] == BUDGETS[10_000]
+    assert not {method for _, method in budgets} & set(OURS)
+
+
+def test_a_tuning_of_one_rival_runs_and_is_reported(tmp_path: Path) -> None:
+    name = "Nelder-Mead (SciPy)"
+    study = Tuning(dims=(100,), functions=("quadratic",), methods=(name,))
     assert run_study(study, tmp_path, command="x", workers=1, console=quiet()) == 0
     rows = (tmp_path / "summary.csv").read_text().splitlines()
     assert len(rows) == 4

@@ -69,6 +69,8 @@ class Rival:
     adapter: adapters.Adapter
     settings: Mapping[str, Mapping[str, Any]]
     largest_dim: int | None = None
+    #: Whether its settings differ in a rate, whose best value depends on how long the run is.
+    has_rate: bool = False
 
     def version(self) -> str:
         """The installed version."""
@@ -252,6 +254,7 @@ RIVALS: dict[str, Rival] = {
                 "popsize 40, stdev 0.1": {"popsize": 40, "stdev_init": 0.1},
                 "popsize 40, stdev 0.3": {"popsize": 40, "stdev_init": 0.3},
             },
+            has_rate=True,
         ),
         Rival(
             "PGPE + Adam (evotorch)", "evotorch", ("evotorch.algorithms", *_TORCH_OPTIM), adapters.pgpe_adam,
@@ -260,6 +263,7 @@ RIVALS: dict[str, Rival] = {
                 "popsize 40, stdev 0.1, lr 0.01": {"popsize": 40, "stdev_init": 0.1, "center_learning_rate": 0.01},
                 "popsize 40, stdev 0.3, lr 0.03": {"popsize": 40, "stdev_init": 0.3, "center_learning_rate": 0.03},
             },
+            has_rate=True,
         ),
         Rival(
             "SPSA (nevergrad)", "nevergrad", ("nevergrad",), adapters.spsa,
@@ -268,6 +272,7 @@ RIVALS: dict[str, Rival] = {
                 "a 0.02": {"a": 0.02},
                 "a 10": {"a": 10.0},
             },
+            has_rate=True,
         ),
         Rival(
             "TwoPointsDE (nevergrad)", "nevergrad", ("nevergrad",), adapters.two_points_de,
@@ -302,6 +307,7 @@ RIVALS: dict[str, Rival] = {
                 "5 samples, h 0.3, lr 3e-3": {"n_samples": 5, "h": 0.3, "lr": 3e-3},
                 "5 samples, h 0.3, lr 1e-2": {"n_samples": 5, "h": 0.3, "lr": 1e-2},
             },
+            has_rate=True,
         ),
     )
 }  # fmt: skip
