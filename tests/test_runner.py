@@ -7,6 +7,8 @@ import io
 import json
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -270,6 +272,26 @@ def test_a_run_that_fails_costs_only_itself(tmp_path: Path, monkeypatch: pytest.
     assert len(table) == CELLS - 1
     assert all(row["speed_up"] == "" for row in table if row["function"] == "levy")
     assert all(row["speed_up"] == "1.0" for row in table if row["method"] == "vanilla")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a limit on the size of files stands for the full disk")
+def test_a_disk_that_fills_leaves_the_finished_runs_readable(tmp_path: Path, made: tuple[Path, str]) -> None:
+    """The limit is the system's own: every write beyond it fails, as on a full disk."""
+    command = ["demo", "--dim", "50", "--iterations", "12", "--workers", "1", "--out", str(tmp_path / "out")]
+    limited = "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (9_000, 9_000)); "
+    limited += "from zoar.cli import main; sys.exit(main(sys.argv[1:]))"
+    full = subprocess.run([sys.executable, "-c", limited, *command], capture_output=True, text=True, check=False)
+    assert full.returncode == 1
+    assert "Traceback" not in full.stderr
+    said = re.search(r"Cannot write to .*: File too large\. (\d+) of 24 runs are kept there, whole", full.stdout)
+    assert said is not None
+    kept = {(row["function"], row["method"]) for row in rows(tmp_path / "out" / "curves.csv")}
+    assert 0 < int(said[1]) == len(kept) < CELLS
+    assert not list((tmp_path / "out").glob(".*part"))
+    status, text = run(TINY, tmp_path / "out")
+    assert status == 0
+    assert f"{said[1]} of 24 runs are in" in text
+    assert (tmp_path / "out" / "curves.csv").read_bytes() == (made[0] / "curves.csv").read_bytes()
 
 
 def test_nothing_done_writes_no_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

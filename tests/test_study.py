@@ -12,7 +12,7 @@ import zoar
 from zoar.problems import PROBLEMS, Problem
 from zoar.study import plots
 from zoar.study.curves import Cell, Curve, Key, Point, run_cell
-from zoar.study.descent import STYLES, findings
+from zoar.study.descent import STYLES, Synthetic, findings
 from zoar.study.page import Code, Points, Section, Table, Text, page
 from zoar.study.summary import reference_grid, summarise
 
@@ -150,3 +150,15 @@ def test_what_is_text_stays_text() -> None:
     )
     assert not re.search("<(script|b|i|u|s)>", text)
     assert "<h2><code>x</code> &amp; y</h2>" in text
+
+
+def test_the_quick_study_keeps_the_papers_ordering() -> None:
+    """ZoAR with a window below ZoHS and ZoAR without, and these below vanilla, on every function; one seed of it."""
+    study = Synthetic().quick().having(seeds=1)
+    ends: dict[str, dict[str, float]] = {}
+    for cell in study.cells():
+        if cell.key.method in ("vanilla", "ZoHS", "ZoAR N=1", "ZoAR N=6"):
+            ends.setdefault(cell.key.function, {})[cell.key.method] = run_cell(cell).final
+    for function, final in ends.items():
+        assert final["ZoAR N=6"] < min(final["ZoHS"], final["ZoAR N=1"]), function
+        assert max(final["ZoHS"], final["ZoAR N=1"]) < final["vanilla"], function

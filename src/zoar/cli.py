@@ -49,6 +49,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Refused as error:
         print(f"zoar: {error}", file=sys.stderr)
         return 2
+    except OSError as error:  # a folder that cannot be made, a disk that is full
+        print(f"zoar: {error}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         print("zoar: interrupted", file=sys.stderr)
         return 130

@@ -12,7 +12,7 @@ from zoar.recommended import recommended
 from zoar.schedules import Cosine, Linear
 from zoar.study import plots
 from zoar.study.curves import Cell, Curve, Key, grouped, mean
-from zoar.study.grid import Column, Grid, number
+from zoar.study.grid import Column, Grid, about, number
 from zoar.study.study import Findings, Sheet, Study
 from zoar.updates import AdaMM
 
@@ -109,7 +109,7 @@ def ablation_grid(curves: Sequence[Curve]) -> Grid:
     """Final values, and their ratio to the whole's."""
     columns = [
         Column("function", "function"), Column("variant", "variant"), Column("seeds"),
-        Column("final_value", "final value", number, "least"), Column("final_value_sd", "±", number),
+        Column("final_value", "final value", number, "least"), Column("final_value_sd", "±", about),
         Column("factor", "factor", lambda value: f"{value:.2f}"),
     ]  # fmt: skip
     groups = {

@@ -28,6 +28,8 @@ class Folder:
 
     def __init__(self, path: Path, study: str) -> None:
         self.path, self._study = path, study
+        #: How many runs the folder keeps, as far as this object knows.
+        self.saved = 0
 
     @classmethod
     def reading(cls, path: Path) -> Folder:
@@ -64,7 +66,9 @@ class Folder:
                 raise Refused(
                     f"{self.path} holds another run: {'; '.join(different)}. Choose another --out, or --force to replace it"
                 )
-            return self._curves()
+            curves = self._curves()
+            self.saved = len(curves)
+            return curves
         self.path.mkdir(parents=True, exist_ok=True)
         # Before the new configuration: at no moment do they lie beside one that is not theirs.
         for name in (CURVES, RUNS):
@@ -79,6 +83,7 @@ class Folder:
             CURVES, csv_text(_CURVE_COLUMNS, ((*curve.key, *point) for curve in curves for point in curve.points))
         )
         self.write(RUNS, csv_text(_RUN_COLUMNS, ((*curve.key, curve.ms_per_iteration) for curve in curves)))
+        self.saved = len(curves)
 
     def write(self, name: str, content: str | bytes) -> Path:
         """Writes a new file beside the old one and puts it in its place."""

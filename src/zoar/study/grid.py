@@ -27,6 +27,18 @@ def number(value: float) -> str:
     return f"{value:#.4g}" if size >= 1e-4 or value == 0 else f"{value:.3e}"
 
 
+def about(value: float) -> str:
+    """Two digits, for what is known no better: a spread.
+
+    >>> [about(x) for x in (5713.6, 11.55, 0.07698, 1.155e-5)]
+    ['5,700', '12', '0.077', '1.2e-05']
+    """
+    if value == 0:
+        return "0"
+    rounded = float(f"{value:.1e}")
+    return f"{rounded:,.0f}" if 10 <= rounded < 1e9 else f"{rounded:.2g}"
+
+
 def whole(value: float) -> str:
     """Rounded, with commas."""
     return f"{value:,.0f}"
@@ -84,12 +96,19 @@ class Grid:
 
     def terminal(self) -> Terminal:
         """A section for each group; the best of each column is bold."""
-        table = Terminal(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="dim")
+        table = Terminal(
+            box=box.SIMPLE_HEAD,
+            pad_edge=False,
+            show_edge=False,
+            header_style="dim",
+            padding=(0, 1),
+            collapse_padding=True,
+        )
         shown = self._shown()
         for place in shown:
             column = self.columns[place]
             table.add_column(
-                "\n".join(wrap(column.title, 13)) if place > 1 else column.title,
+                "\n".join(wrap(column.title, 12)) if place > 1 else column.title,
                 no_wrap=True, vertical="bottom", justify="right" if place > 1 else "left",
             )  # fmt: skip
         for group, rows in self.groups().items():

@@ -20,7 +20,7 @@ import numpy as np
 from zoar.study import plots
 from zoar.study.curves import Cell, Curve, Job, Report, grouped, mean
 from zoar.study.folder import Refused
-from zoar.study.grid import Column, Grid, ms, number
+from zoar.study.grid import Column, Grid, about, ms, number
 from zoar.study.page import Section, Text
 from zoar.study.race import (
     OTHER_FUNCTIONS,
@@ -194,7 +194,7 @@ def board_grid(curves: Sequence[Curve], by_name: Mapping[str, Event]) -> Grid:
     """Everyone on every problem, the lowest final value first."""
     columns = [
         Column("problem", "problem"), Column("method", "method"), Column("setting", "setting"), Column("seeds"), Column("queries"),
-        Column("final_value", "final value", number, "least"), Column("final_value_sd", "±", number),
+        Column("final_value", "final value", number, "least"), Column("final_value_sd", "±", about),
         *(Column(f"value_at_{mark:.0%}".replace("%", ""), f"at {mark:.0%}", number, "least") for mark in _MARKS),
         Column("ms_per_iteration", "ms per iteration", ms), Column("queries_per_iteration"),
     ]  # fmt: skip

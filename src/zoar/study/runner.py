@@ -57,11 +57,18 @@ def run_study(
     say(f"{study.name}: {len(cells)} runs, {workers} at a time{f' on {device}' if device else ''}.")
     if curves:
         say(f"{len(curves)} of {len(cells)} runs are in {out} already; --force runs them again.")
-    outcome = run_jobs(jobs, study, keep, device=device, workers=workers, console=console)
-    if curves:
-        findings = study.report(in_order(), config)
-        console.print(next(iter(findings.grids.values())).terminal())
-        write_report(folder, findings, config, missing=len(cells) - len(curves))
+    try:
+        outcome = run_jobs(jobs, study, keep, device=device, workers=workers, console=console)
+        if curves:
+            findings = study.report(in_order(), config)
+            console.print(next(iter(findings.grids.values())).terminal())
+            write_report(folder, findings, config, missing=len(cells) - len(curves))
+    except OSError as error:  # a full disk; what a run itself raises is its own failure
+        say(
+            f"Cannot write to {out}: {error.strerror or error}. {folder.saved} of {len(cells)} runs are kept there, whole."
+        )
+        say("Make room, and the same command goes on from them.")
+        return 1
     for name, why in outcome.failed.items():
         say(f"Failed: {name}: {why}")
     if outcome.interrupted:

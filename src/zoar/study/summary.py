@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from zoar.study.curves import Curve, grouped, mean
-from zoar.study.grid import Column, Grid, ms, number, times, whole
+from zoar.study.grid import Column, Grid, about, ms, number, times, whole
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def reference_grid(rows: Sequence[Row], reference: str) -> Grid:
         Column("seeds"),
         Column("queries"),
         Column("final_value", "final value", number, "least"),
-        Column("final_value_sd", "±" if many else "", number),
+        Column("final_value_sd", "±" if many else "", about),
         Column("iterations_to_reference", f"iterations to match {reference}", whole, "least"),
         Column("speed_up", "speed-up", times, "most"),
         Column("ms_per_iteration", "ms per iteration", ms, "least"),
