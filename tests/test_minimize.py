@@ -198,6 +198,16 @@ def test_recommended_beats_the_paper_setting_on_a_small_problem() -> None:
     assert ours.fun < paper.fun
 
 
+@pytest.mark.parametrize("name", ["quadratic", "ackley", "levy", "rosenbrock"])
+def test_recommended_is_ahead_in_a_short_run_too(name: str) -> None:
+    """Five queries a variable: the rate must not grow with the shortness of the run until noise carries theta away."""
+    problem = zoar.problem(name)
+    x0, budget = problem.start(1_000, seed=3), {"max_queries": 5_000, "vectorized": True}
+    ours = zoar.minimize(problem, x0, **zoar.recommended(dim=1_000, max_queries=5_000), vectorized=True)
+    paper = zoar.minimize(problem, x0, queries=10, window=6, smoothing=0.05, lr=1e-3, update="adamm", **budget)
+    assert ours.fun < paper.fun < problem(x0)
+
+
 class TestScipy:
     def test_it_is_a_method_of_scipy_minimize(self) -> None:
         result = scipy.optimize.minimize(

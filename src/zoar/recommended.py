@@ -11,6 +11,8 @@ from zoar.updates import AdaMM
 
 _USUAL_RATE = 4e-3
 _LARGEST_RATE = 0.1
+#: How far noise alone may carry a variable: it walks at random, lr sqrt(steps) far.
+_FARTHEST_BY_NOISE = 0.6
 
 
 def recommended(
@@ -33,7 +35,8 @@ def recommended(
 
     Args:
         dim: the number of variables. With it and `max_queries` the first rate is 16 sqrt(1 + dim/(40 queries)) over the number
-            of steps: so far a variable can travel, and farther in high dimensions, where most of every step is noise.
+            of steps: so far a variable can travel, and farther in high dimensions, where most of every step is noise. It is at most
+            0.6 over the root of the number of steps: in a short run in many dimensions noise would carry it away.
         queries: evaluations a step.
         max_queries: the budget.
         lr: the first rate, if not by that rule (without `dim` and `max_queries`: 4e-3); it falls to 0 over the run, as a cosine.
@@ -63,4 +66,5 @@ def _rate(dim: int | None, queries: int, max_queries: int | None) -> float:
         return _USUAL_RATE
     dim, queries = whole_number("dim", dim, 1), whole_number("queries", queries, 1)
     steps = max(whole_number("max_queries", max_queries, 1) // queries, 1)
-    return min(16 * math.sqrt(1 + dim / (40 * queries)) / steps, _LARGEST_RATE)
+    far_enough = 16 * math.sqrt(1 + dim / (40 * queries)) / steps
+    return min(far_enough, _FARTHEST_BY_NOISE / math.sqrt(steps), _LARGEST_RATE)
