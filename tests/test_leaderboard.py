@@ -184,3 +184,15 @@ def test_a_folder_of_no_study_or_of_another_is_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(Refused, match="was not written by zoar"):
         report_again(STUDIES, tmp_path)
+
+
+def test_what_runs_is_what_the_published_tuning_chose() -> None:
+    published = Path(__file__).parents[1] / "results" / "tuning" / "summary.csv"
+    with published.open(newline="") as file:
+        chosen = {
+            (row["dimension"], row["method"]): row["setting"] for row in csv.DictReader(file) if row["chosen"] == "yes"
+        }
+    for dim, settings in TUNED.items():
+        for method in contestants(dim):
+            if method not in OURS:
+                assert settings[method] == chosen[f"d={dim:,}", method]
