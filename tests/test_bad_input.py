@@ -122,7 +122,7 @@ RUNS = [
     (lambda x: None, {}, TypeError, "the value of fun must be a number, got None"),
     (lambda x: 1j, {}, TypeError, "must be a number, got 1j"),
     (lambda x: x, {}, ValueError, r"the value of fun must be one number, got an array of shape \(4,\)"),
-    (lambda x: float("nan"), {}, ValueError, "fun returned nan"),
+    (lambda x: float("nan"), {}, ValueError, "the value of fun is nan"),
     (
         lambda x: x,
         {"vectorized": True},

@@ -238,7 +238,7 @@ def test_contract_9_files_are_data(tmp_path: object) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["run.pt"]  # no half-written file is left behind
 
     path.write_bytes(path.read_bytes()[:100])
-    with pytest.raises(ValueError, match=r"run\.pt cannot be read: it is truncated or not a zoar checkpoint"):
+    with pytest.raises(ValueError, match=r"run\.pt cannot be read: it is truncated, damaged or not a zoar checkpoint"):
         zoar.minimize(bowl, np.ones(5), **options)
     torch.save({"model": 1}, path)
     with pytest.raises(ValueError, match="not a zoar checkpoint of this version"):

@@ -131,7 +131,7 @@ def test_a_rate_is_tuned_over_the_whole_run() -> None:
 
 def test_a_tuning_of_one_rival_runs_and_is_reported(tmp_path: Path) -> None:
     name = "Nelder-Mead (SciPy)"
-    study = Tuning(dims=(100,), functions=("quadratic",), methods=(name,))
+    study = Tuning(dims=(100,), functions=("quadratic",), entrants=(name,))
     assert run_study(study, tmp_path, command="x", workers=1, console=quiet()) == 0
     rows = (tmp_path / "summary.csv").read_text().splitlines()
     assert len(rows) == 4

@@ -149,7 +149,7 @@ def test_importing_zoar_loads_no_heavy_library() -> None:
 ORDER = [
     "checking", "problems", "streams", "smoothing", "directions", "schedules", "space", "bounds", "updates", "history", "ledger", "coefficients",
     "baselines", "window_sum", "estimators", "evaluation", "stopping", "storage", "settings", "optimizer", "many_relizo", "many", "checkpoint",
-    "progress", "minimize", "recommended", "scipy_method", "theory", "convergence", "diagnostics", "__init__", "attack", "study",
+    "progress", "kernels", "torch_optim", "minimize", "recommended", "scipy_method", "theory", "convergence", "diagnostics", "__init__", "attack", "study",
     "cli",
 ]  # fmt: skip
 

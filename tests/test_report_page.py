@@ -144,9 +144,9 @@ STUDIES: dict[str, Study] = {
     "equivalence": Equivalence(dim=20, iterations=10, seeds=2, small_iterations=10),
     "theory": Theory(dim=4, rates=(1e-3, 3e-3), queries=(2, 10), windows=(1, 2), redraws=20, live_steps=20),
     "leaderboard": Leaderboard(
-        dims=(100,), functions=("quadratic", "levy"), methods=(*OURS, "Powell (SciPy)"), seeds=2
+        dims=(100,), functions=("quadratic", "levy"), entrants=(*OURS, "Powell (SciPy)"), seeds=2
     ),
-    "tuning": Tuning(dims=(100,), functions=("quadratic",), methods=("Powell (SciPy)",)),
+    "tuning": Tuning(dims=(100,), functions=("quadratic",), entrants=("Powell (SciPy)",)),
 }
 
 

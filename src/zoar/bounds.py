@@ -58,7 +58,15 @@ def as_box(bounds: Any, space: Space) -> Box | None:
 
 
 def _pairs(bounds: Any, space: Space) -> tuple[Any, Any]:
-    """A pair of sides from scipy's list of (low, high), where None is open, or from (lower, upper)."""
+    """A pair of sides from a (low, high) for each number, where None is open, or from (lower, upper).
+
+    With two numbers, ((a, b), (c, d)) could be either. It is read as scipy reads it, a (low, high) for each number, and so are the
+    rows of a (d, 2) array; a pair of arrays or tensors is (lower, upper).
+    """
+    if isinstance(bounds, (np.ndarray, Tensor)):
+        if tuple(bounds.shape) == (space.dim, 2):
+            return bounds[:, 0].reshape(space.shape), bounds[:, 1].reshape(space.shape)
+        bounds = tuple(bounds)
     try:
         items = list(bounds)
     except TypeError:
@@ -74,5 +82,13 @@ def _pairs(bounds: Any, space: Space) -> tuple[Any, Any]:
         raise ValueError(
             f"bounds must be scipy Bounds, (lower, upper), or {space.dim} pairs (low, high); got {len(items)} items"
         )
-    low, high = items
-    return (-np.inf if low is None else low), (np.inf if high is None else high)
+    return _side(items[0], -np.inf), _side(items[1], np.inf)
+
+
+def _side(side: Any, open_end: float) -> Any:
+    """One side, its None replaced."""
+    if side is None:
+        return open_end
+    if isinstance(side, (list, tuple)):
+        return [open_end if value is None else value for value in side]
+    return side

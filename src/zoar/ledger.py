@@ -45,6 +45,10 @@ class Ledger:
             places.append(batch)
         return places
 
+    def outstanding(self) -> int:
+        """Queries asked and not answered, wherever they are."""
+        return len(self._unanswered) + sum(batch.waiting for batch in self.window)
+
     def answered_too_late(self, query: int) -> None:
         """An answer came for a query that left the window."""
         self._unanswered.discard(query)
@@ -64,7 +68,11 @@ class Ledger:
 
 def as_ids(ids: Iterable[Any]) -> range | list[int]:
     """Ids as whole numbers; a batch's own ids as they are."""
-    return ids if isinstance(ids, range) else [_as_id(query) for query in ids]
+    if isinstance(ids, range):
+        return ids
+    if not isinstance(ids, Iterable) or isinstance(ids, (str, bytes)):
+        raise TypeError(f"ids must be some of batch.ids, such as [3, 4]; got {ids!r} ({type(ids).__name__})")
+    return [_as_id(query) for query in ids]
 
 
 def _as_id(query: Any) -> int:

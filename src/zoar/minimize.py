@@ -15,7 +15,7 @@ from zoar.baselines import Baseline
 from zoar.checkpoint import Checkpoint
 from zoar.estimators import Estimator
 from zoar.evaluation import Evaluator, make_evaluator
-from zoar.evaluation.outcomes import NonFiniteValue, QueryContext, attach_context
+from zoar.evaluation.outcomes import BadShape, QueryContext, attach_context
 from zoar.optimizer import Batch, Optimizer
 from zoar.progress import ProgressBar
 from zoar.schedules import Schedule
@@ -26,7 +26,8 @@ from zoar.updates import UpdateRule
 
 # Where the best query is the answer: it reached the target, or no more evaluations are to be made.
 _BEST_IS_X = (StopReason.TARGET, StopReason.INTERRUPTED)
-_UNSUCCESSFUL = (StopReason.FAILING, StopReason.INTERRUPTED, StopReason.CALLBACK)
+_UNSUCCESSFUL = (StopReason.FAILING, StopReason.TOO_SMALL, StopReason.INTERRUPTED, StopReason.CALLBACK)
+_USUAL_ITERATIONS = 20_000
 
 
 def minimize(
@@ -42,7 +43,7 @@ def minimize(
     directions: str | Smoothing = "gaussian",
     baseline: str | Baseline | None = None,
     scale: str | None = None,
-    max_iterations: int | None = 20_000,
+    max_iterations: int | None = None,
     max_queries: int | None = None,
     max_time: float | None = None,
     target: float | None = None,
@@ -51,7 +52,7 @@ def minimize(
     seed: int = 0,
     bounds: Any = None,
     sense: str = "min",
-    args: tuple[Any, ...] = (),
+    args: Any = (),
     vectorized: bool = False,
     executor: Any = None,
     timeout: float | None = None,
@@ -71,6 +72,7 @@ def minimize(
             and returns (K,) values.
         x0: where to start, a NumPy array or a torch tensor (results come back as the same kind, on its device).
         args: more arguments for `fun`.
+        max_iterations: when to end at the latest; None is no limit beside `max_queries` or `max_time`, and 20,000 without both.
         executor: a concurrent.futures.Executor to evaluate in, or a function that makes one (then dead workers are replaced).
         timeout: seconds a batch may take in the executor; later values count as failed.
         on_error: `"raise"` lets the exception of a query through, with a note on where it happened (and, as
@@ -80,14 +82,15 @@ def minimize(
             `StopIteration` ends the run.
         progress: shows a live bar.
         checkpoint: a file that is written every `checkpoint_every` seconds and at the end, and continued from if it exists.
-        method, queries, window, smoothing, lr, update, directions, baseline, scale, seed, bounds, sense, max_iterations,
-            max_queries, max_time, target, patience, tol, storage, memory, stream: see `zoar.Optimizer`.
+        method, queries, window, smoothing, lr, update, directions, baseline, scale, seed, bounds, sense, max_queries, max_time,
+            target, patience, tol, storage, memory, stream: see `zoar.Optimizer`.
 
     Returns:
         scipy's OptimizeResult: `x`, the last theta, and `fun`, its value, which costs one evaluation (when the target was
         reached or the run interrupted they are the best query instead); `best_x` and `best_fun`, the best point evaluated;
-        `nit`, `nfev` (all evaluations), `dropped` (failed ones), `success`, `status`, `message`; and `history`, a dict of arrays
-        with one entry an iteration: `nfev`, `value` (the mean of the batch) and `best`.
+        `nit`, `nfev` (all evaluations), `dropped` (those that gave nothing), `last_error` (why the last of them failed),
+        `success`, `status`, `message`; and `history`, a dict of arrays with one entry an iteration: `nfev`, `value` (the mean of
+        the batch) and `best`.
 
     Example:
         >>> import zoar
@@ -96,6 +99,10 @@ def minimize(
         >>> result.message, bool(result.fun < 1e-3)
         ('Made all 300 iterations.', True)
     """
+    if not isinstance(args, tuple):  # as scipy takes it
+        args = (args,)
+    if max_iterations is None and max_queries is None and max_time is None:
+        max_iterations = _USUAL_ITERATIONS
     evaluator = make_evaluator(fun, vectorized=vectorized, executor=executor, timeout=timeout, args=args)
     optimizer = Optimizer(
         x0, method, queries=queries, window=window, smoothing=smoothing, lr=lr, update=update, directions=directions,
@@ -129,66 +136,98 @@ def run(
     notify = _Callback(callback)
     bar = ProgressBar(optimizer, shown=progress)
     reason: StopReason | None = None
+    last_error: Exception | None = None
+
+    def save() -> None:
+        if checkpoint is not None:
+            checkpoint.save({"optimizer": optimizer.state_dict(), "history": history.state_dict()})
+
     try:
         with bar:
             while (reason := optimizer.stop()) is None:
-                evaluate(optimizer, optimizer.ask(), evaluator)
+                last_error = evaluate(optimizer, _unanswered(optimizer), evaluator) or last_error
                 history.append()
                 bar.advance()
                 if checkpoint is not None and checkpoint.due():
-                    checkpoint.save({"optimizer": optimizer.state_dict(), "history": history.state_dict()})
+                    save()
                 if not notify(optimizer, history):
                     reason = StopReason.CALLBACK
                     break
-        if checkpoint is not None:
-            checkpoint.save({"optimizer": optimizer.state_dict(), "history": history.state_dict()})
-        fun = None if reason in _BEST_IS_X else _value_at_theta(optimizer, evaluator)
+        save()  # before an evaluation that may fail
+        fun = None
+        if reason not in _BEST_IS_X:
+            fun, error = _value_at_theta(optimizer, evaluator)
+            last_error = error or last_error
+            save()
+        if optimizer.reached_target():
+            reason, fun = StopReason.TARGET, None
     except KeyboardInterrupt:
         reason, fun = StopReason.INTERRUPTED, None
-        if checkpoint is not None:
-            checkpoint.save({"optimizer": optimizer.state_dict(), "history": history.state_dict()})
+        save()
     finally:
         evaluator.close()
-    return _result(optimizer, history, reason, fun)
+    if reason is StopReason.QUERIES and not optimizer.nit:
+        reason = StopReason.TOO_SMALL
+    return _result(optimizer, history, reason, fun, last_error)
 
 
-def evaluate(optimizer: Optimizer, batch: Batch, evaluator: Evaluator) -> None:
-    """Evaluates a batch and tells the optimizer; a failed query follows `on_error`."""
-    outcomes = evaluator.evaluate(batch.points)
-    if isinstance(outcomes, np.ndarray) and (optimizer.settings.on_error == "drop" or np.isfinite(outcomes).all()):
-        optimizer.tell(batch.ids, outcomes)
-        return
-    values: list[float] = []
-    ids: list[int] = []
-    failed: list[int] = []
-    for position, (query, outcome) in enumerate(zip(batch.ids, outcomes, strict=True)):
-        error = _failure(outcome)
-        if error is None:
-            ids.append(query)
-            values.append(outcome)
-            continue
-        failed.append(query)
-        if optimizer.settings.on_error == "raise":
-            step = optimizer.nit
-            optimizer.tell(ids, values)
-            optimizer.fail(failed)
-            _raise(error, optimizer, QueryContext(step, position, len(batch.ids), optimizer.nfev))
-    if failed:
-        optimizer.fail(failed)
-        optimizer.tell(ids, values)
-    else:
-        optimizer.tell(batch.ids, values)
+def _unanswered(optimizer: Optimizer) -> Batch:
+    """The next batch; of one that an interrupt cut short, the queries that are left."""
+    rest = optimizer.pending()
+    return rest if len(rest.ids) else optimizer.ask()
 
 
-def _failure(outcome: Any) -> Exception | None:
-    """The exception that an outcome is or, under on_error="raise", becomes."""
+def evaluate(optimizer: Optimizer, batch: Batch, evaluator: Evaluator) -> Exception | None:
+    """Evaluates a batch and tells the optimizer; a failed query follows `on_error`. Returns the last failure that was dropped.
+
+    Every evaluation made is counted, also where an interrupt or a failure ends the batch early.
+    """
+    step, came = optimizer.nit, list[tuple[int, float]]()
+    failed: list[tuple[int, Exception]] = []
+    try:
+        outcomes = evaluator.evaluate(batch.points)
+        if isinstance(outcomes, np.ndarray) and optimizer.usable(outcomes).all():
+            optimizer.tell(batch.ids, outcomes)
+            return None
+        stop_early = optimizer.settings.on_error == "raise" and not isinstance(outcomes, np.ndarray)
+        for query, outcome in zip(batch.ids, outcomes, strict=True):
+            error = _failure(outcome, optimizer)
+            if error is None:
+                came.append((query, outcome))
+            else:
+                failed.append((query, error))
+                if stop_early:
+                    outcomes.close()  # type: ignore[union-attr]  # a generator: what it began is known when it is over
+                    break
+    except BadShape as error:
+        optimizer.unused(len(batch.ids))
+        _raise(error, optimizer, QueryContext(step, 0, len(batch.ids), optimizer.nfev))
+    except KeyboardInterrupt:
+        _tell(optimizer, came, failed)
+        optimizer.unused(evaluator.unseen())
+        raise
+    first = batch.ids.index(failed[0][0]) if failed else 0
+    _tell(optimizer, came, failed)
+    if not failed:
+        return None
+    if optimizer.settings.on_error == "raise":
+        optimizer.unused(evaluator.unseen())
+        _raise(failed[0][1], optimizer, QueryContext(step, first, len(batch.ids), optimizer.nfev))
+    return failed[-1][1]
+
+
+def _tell(optimizer: Optimizer, came: list[tuple[int, float]], failed: list[tuple[int, Exception]]) -> None:
+    optimizer.fail([query for query, _ in failed])
+    optimizer.tell([query for query, _ in came], [value for _, value in came])
+
+
+def _failure(outcome: Any, optimizer: Optimizer) -> Exception | None:
+    """The exception that an outcome is or, where this run cannot use the value, becomes."""
     if isinstance(outcome, Exception):
         return outcome
-    if math.isfinite(outcome):
+    if optimizer.usable(np.array([outcome]))[0]:
         return None
-    return NonFiniteValue(
-        f'fun returned {outcome:g}; under on_error="raise" values must be finite, on_error="drop" leaves such queries out'
-    )
+    return optimizer.not_usable("the value of fun", outcome)
 
 
 def _raise(error: Exception, optimizer: Optimizer, context: QueryContext) -> NoReturn:
@@ -252,25 +291,32 @@ def _parameters(callback: Callable[..., Any]) -> tuple[str, ...]:
         return ()
 
 
-def _value_at_theta(optimizer: Optimizer, evaluator: Evaluator) -> float | None:
-    """f at the last theta, counted; None if that evaluation failed and failures are dropped."""
+def _value_at_theta(optimizer: Optimizer, evaluator: Evaluator) -> tuple[float | None, Exception | None]:
+    """f at the last theta, counted; or, where failures are dropped, why there is none."""
     outcome: Any = next(iter(evaluator.evaluate(optimizer.x[None])))
-    error = _failure(outcome)
+    error = _failure(outcome, optimizer)
     value = None if error is not None else float(outcome)
     optimizer.observe(value)
     if error is not None and optimizer.settings.on_error == "raise":
         _raise(error, optimizer, QueryContext(optimizer.nit, 0, 1, optimizer.nfev))
-    return value
+    return value, error
 
 
-def _result(optimizer: Optimizer, history: History, reason: StopReason, fun: float | None) -> OptimizeResult:
+def _result(
+    optimizer: Optimizer, history: History, reason: StopReason, fun: float | None, last_error: Exception | None
+) -> OptimizeResult:
     best_x, best_fun = optimizer.best_x, optimizer.best_fun
     x = optimizer.x
     if fun is None:
         x, fun = best_x, best_fun
     missed = optimizer.budget.target is not None and reason is not StopReason.TARGET
+    message, nothing = reason.message(optimizer.budget), not math.isfinite(best_fun)
+    if nothing and reason is not StopReason.FAILING:
+        message += " No query gave a value."
+    if last_error is not None and (nothing or reason is StopReason.FAILING):
+        message += f" The last failure: {type(last_error).__name__}: {last_error}"
     return OptimizeResult(
         x=x, fun=fun, nit=optimizer.nit, nfev=optimizer.nfev, dropped=optimizer.dropped, best_x=best_x, best_fun=best_fun,
-        success=reason not in _UNSUCCESSFUL and not missed, status=reason.status, message=reason.message(optimizer.budget),
-        history=history.arrays(),
+        success=reason not in _UNSUCCESSFUL and not missed and not nothing, status=reason.status, message=message,
+        last_error=last_error, history=history.arrays(),
     )  # fmt: skip

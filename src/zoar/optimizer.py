@@ -59,7 +59,8 @@ class Optimizer:
         baseline: `"window"`, `"batch"`, `"center"`, `"zero"`, `"optimal"`; None is the method's own.
         scale: `"unbiased"` (default), or `"paper"` for Eq. fd without the covariance factor.
         seed: directions are a pure function of it; no global generator is touched.
-        bounds: scipy's Bounds, (lower, upper), or one (low, high) for each number.
+        bounds: scipy's Bounds, one (low, high) for each number (a list of pairs, or a (d, 2) array), or a pair (lower, upper) of
+            numbers or arrays.
         sense: `"min"` or `"max"`.
         on_error: what a NaN or infinite value means: `"raise"`, or `"drop"` the query.
         max_iterations, max_queries, max_time, target, patience, tol: when `stop` says so; None is never.
@@ -170,8 +171,14 @@ class Optimizer:
         """Why the run should end, or None."""
         limit = self.budget.target
         target = None if limit is None else self._sign * limit
-        upcoming = self.settings.method.evaluations(self.settings.queries) + self._reserve
+        upcoming = self._ledger.outstanding() + self._reserve
+        if self._current is None or not self._current.untouched:  # else the next batch is among the outstanding
+            upcoming += self.settings.method.evaluations(self.settings.queries)
         return reason_to_stop(self.budget, self._progress, self._clock, upcoming, target)
+
+    def reached_target(self) -> bool:
+        """Whether the best value is at the target."""
+        return self.budget.target is not None and self._progress.best <= self._sign * self.budget.target
 
     def reserve(self, evaluations: int) -> None:
         """Keeps that many of `max_queries` for evaluations outside any batch."""
@@ -184,6 +191,16 @@ class Optimizer:
             self._progress.dropped += 1
         elif self._sign * value < self._progress.best:
             self._progress.best, self._best_x = self._sign * value, self._theta.clone()
+
+    def unused(self, evaluations: int) -> None:
+        """Counts evaluations that were made and whose values nobody will tell; their queries may be asked again."""
+        self._progress.evaluations += evaluations
+        self._progress.dropped += evaluations
+
+    def usable(self, values: np.ndarray) -> np.ndarray:
+        """Which of the values this run can use: finite, and within what its dtype computes with."""
+        within: np.ndarray = np.abs(values) <= _LARGEST_VALUE[self._theta.dtype]  # False for NaN
+        return within
 
     # -- ask --------------------------------------------------------------------------------------------------------
 
@@ -232,14 +249,11 @@ class Optimizer:
         """
         ids = as_ids(ids)
         told = self._sign * as_values(values, len(ids), "values")
-        usable = np.abs(told) <= _LARGEST_VALUE[self._theta.dtype]  # False for NaN
+        usable = self.usable(told)
         all_usable = np.count_nonzero(usable) == len(told)
         if not all_usable and self.settings.on_error == "raise":
             first = int(np.flatnonzero(~usable)[0])
-            raise NonFiniteValue(
-                f'the value of query {ids[first]} is {self._sign * told[first]:g}; under on_error="raise" values must be '
-                f'finite (and below {_LARGEST_VALUE[self._theta.dtype]:g} in size). on_error="drop" leaves such queries out'
-            )
+            raise self.not_usable(f"the value of query {ids[first]}", self._sign * told[first])
         current = self._current
         if current is not None and current.untouched and all_usable and ids == current.ids:
             self._progress.evaluations += len(told)
@@ -249,6 +263,14 @@ class Optimizer:
             return
         self._answer(
             [(query, float(value) if ok else None) for query, value, ok in zip(ids, told, usable, strict=True)]
+        )
+
+    def not_usable(self, what: str, value: float) -> NonFiniteValue:
+        """The error that a value is under `on_error="raise"`."""
+        limit = _LARGEST_VALUE[self._theta.dtype]
+        return NonFiniteValue(
+            f'{what} is {value:g}; under on_error="raise" values must be finite (and below {limit:g} in size). '
+            'on_error="drop" leaves such queries out; a run that diverges needs a smaller lr'
         )
 
     def fail(self, ids: Iterable[int]) -> None:
@@ -315,6 +337,9 @@ class Optimizer:
         """Continues from a state: the same values then give the same theta, bit for bit."""
         if not isinstance(state, dict) or state.get("zoar") != 1:
             raise ValueError("this is not the state of a zoar.Optimizer (of version 1)")
+        missing = [name for name in self.state_dict() if name not in state]
+        if missing:
+            raise ValueError(f"the state is not whole: it lacks {', '.join(missing)}")
         mine, theirs = self.settings.identity(self._space), state["identity"]
         different = [
             f"{name}: {theirs.get(name)} there, {mine[name]} here" for name in mine if mine[name] != theirs.get(name)
@@ -322,6 +347,8 @@ class Optimizer:
         if different:
             raise ValueError("the state belongs to another run: " + "; ".join(different))
         self._theta.copy_(state["theta"])
+        if self.settings.box is not None:  # bounds may be others than those it was saved under
+            self.settings.box.project_(self._theta)
         self._best_x = state["best_x"].to(self._theta).clone()
         self._progress = Progress(**state["progress"])
         self._clock.started = Clock().started - state["seconds"]

@@ -121,7 +121,7 @@ def noisy(function: Function, scale: float, seed: int = 0) -> Function:
 
     def with_noise(x: Any) -> Any:
         value = function(x)
-        noise = scale * generator.standard_normal(tuple(value.shape))
+        noise = scale * generator.standard_normal(tuple(getattr(value, "shape", ())))
         return value + (
             torch.as_tensor(noise, dtype=value.dtype, device=value.device) if isinstance(value, torch.Tensor) else noise
         )

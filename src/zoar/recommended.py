@@ -51,6 +51,10 @@ def recommended(
         True
     """
     rate = _rate(dim, queries, max_queries) if lr is None else real_number("lr", lr)
+    if not (rate > 0 and math.isfinite(rate)):
+        raise ValueError(f"lr must be a finite number above 0, got {lr!r}")
+    if not isinstance(smoothing, (tuple, list)) or len(smoothing) != 2:
+        raise TypeError(f"smoothing must be two numbers, the first and the last radius; got {smoothing!r}")
     window = 8 if rate <= 0.03 else max(round(0.25 / rate), 2)  # while theta moves fast, old queries mislead
     options: dict[str, Any] = {
         "method": "zoar", "queries": queries, "window": Linear(window, 1), "baseline": "batch", "directions": "rademacher",

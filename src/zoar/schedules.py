@@ -12,6 +12,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
+from zoar.checking import real_number, whole_number
+
 
 class Schedule(ABC):
     """A value that changes over the run."""
@@ -42,6 +44,9 @@ class Constant(Schedule):
 
     level: float
 
+    def __post_init__(self) -> None:
+        real_number("Constant level", self.level)
+
     def at(self, step: int, horizon: int | None) -> float:
         return self.level
 
@@ -70,6 +75,13 @@ class Linear(Schedule):
     def extremes(self) -> tuple[float, float]:
         return min(self.start, self.end), max(self.start, self.end)
 
+    def __post_init__(self) -> None:
+        for name in ("start", "end"):
+            if not math.isfinite(real_number(f"{type(self).__name__} {name}", getattr(self, name))):
+                raise ValueError(f"{type(self).__name__} {name} must be finite, got {getattr(self, name)!r}")
+        if self.steps is not None:
+            whole_number(f"{type(self).__name__} steps", self.steps, 1)
+
 
 @dataclass(frozen=True)
 class Cosine(Linear):
@@ -88,6 +100,7 @@ class Geometric(Linear):
     """
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not (self.start > 0 and self.end > 0):
             raise ValueError(
                 f"a geometric schedule is between two numbers above 0, got {self.start!r} and {self.end!r}"
@@ -103,12 +116,17 @@ def as_schedule(what: str, given: Any, *, least: float, strictly: bool = False) 
         schedule = given
     elif isinstance(given, bool) or not isinstance(given, numbers.Real):
         kind = type(given).__name__
-        raise TypeError(f"{what} must be a number or a schedule such as zoar.Linear(1e-3, 0); got {given!r} ({kind})")
+        example = (
+            "zoar.Linear(20, 1)"
+            if what == "window"
+            else "zoar.Linear(0.3, 0.05)"
+            if what == "smoothing"
+            else "zoar.Linear(1e-3, 0)"
+        )
+        raise TypeError(f"{what} must be a number or a schedule such as {example}; got {given!r} ({kind})")
     else:
         schedule = Constant(float(given))
     low, high = schedule.extremes()
     if not (math.isfinite(low) and math.isfinite(high)) or low < least or (strictly and low == least):
         raise ValueError(f"{what} must be finite and {'above' if strictly else 'at least'} {least:g}; got {given!r}")
-    if schedule.steps is not None and schedule.steps < 1:
-        raise ValueError(f"{what}: a schedule's steps must be at least 1; got {given!r}")
     return schedule

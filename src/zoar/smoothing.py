@@ -209,8 +209,10 @@ def _normal(stream: Stream, step: int, queries: int, dim: int, device: torch.dev
 SMOOTHINGS: dict[str, type[Smoothing]] = {law.name: law for law in (Gaussian, Sphere, Coordinate, Rademacher)}
 
 
-def as_smoothing(directions: str | Smoothing) -> Smoothing:
+def as_smoothing(directions: str | Smoothing | type[Smoothing]) -> Smoothing:
     """A distribution from its name, or itself."""
     if isinstance(directions, Smoothing):
         return directions
+    if isinstance(directions, type) and issubclass(directions, Smoothing):
+        return directions()
     return SMOOTHINGS[choose("directions", directions, SMOOTHINGS)]()

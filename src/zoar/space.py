@@ -36,6 +36,7 @@ class Space:
                 raise TypeError(f"x0 must be an array of numbers, got {type(x0).__name__}: {error}") from None
             if array.dtype.kind in "biu":
                 array = array.astype(np.float64)
+            array = array.astype(array.dtype.newbyteorder("="), copy=False)
             if array.dtype not in (np.float64, np.float32, np.float16):
                 raise TypeError(f"x0 must hold real floating-point numbers, got dtype {array.dtype}")
             tensor, is_numpy = torch.from_numpy(np.ascontiguousarray(array)), True
@@ -43,6 +44,8 @@ class Space:
             if tensor.is_complex() or tensor.dtype == torch.bool:
                 raise TypeError(f"x0 must hold real floating-point numbers, got dtype {tensor.dtype}")
             tensor = tensor.to(torch.float32)
+        if tensor.dtype not in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
+            raise TypeError(f"x0 must be float16, bfloat16, float32 or float64, got {tensor.dtype}")
         if tensor.layout != torch.strided or tensor.device.type == "meta":
             raise TypeError(f"x0 must be a dense tensor with data, got layout {tensor.layout} on {tensor.device}")
         if tensor.ndim == 0:

@@ -19,6 +19,7 @@ class StopReason(Enum):
     TIME = (3, "Used the {max_time:g} seconds allowed.")
     STAGNATION = (4, "The best value improved by less than {tol:g} in {patience} iterations.")
     FAILING = (5, "Every query of {failing_batches} batches in a row failed.")
+    TOO_SMALL = (6, "The budget of {max_queries} evaluations is too small for one step.")
     INTERRUPTED = (98, "Interrupted: x is the best point seen so far.")
     CALLBACK = (99, "`callback` raised `StopIteration`.")
 
@@ -106,6 +107,8 @@ def reason_to_stop(
     """The first limit that the run has met, if any; `target` in the sense of minimising."""
     if target is not None and progress.best <= target:
         return StopReason.TARGET
+    if progress.failing >= budget.failing_batches:
+        return StopReason.FAILING
     if budget.max_iterations is not None and progress.iterations >= budget.max_iterations:
         return StopReason.ITERATIONS
     if budget.max_queries is not None and progress.evaluations + next_batch > budget.max_queries:
@@ -114,6 +117,4 @@ def reason_to_stop(
         return StopReason.TIME
     if budget.patience is not None and progress.iterations - progress.improved_at >= budget.patience:
         return StopReason.STAGNATION
-    if progress.failing >= budget.failing_batches:
-        return StopReason.FAILING
     return None

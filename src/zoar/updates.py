@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from zoar.checking import choose
+from zoar.checking import choose, real_number
 
 State = dict[str, Any]
 
@@ -61,7 +61,7 @@ class Momentum(UpdateRule):
     name = "momentum"
 
     def __post_init__(self) -> None:
-        _check_fraction("beta", self.beta)
+        object.__setattr__(self, "beta", _fraction("beta", self.beta))
 
     def start(self, theta: Tensor) -> State:
         return {"m": torch.zeros_like(theta)}
@@ -86,10 +86,10 @@ class _TwoMoments(UpdateRule):
     eps: float = 1e-8
 
     def __post_init__(self) -> None:
-        if len(tuple(self.betas)) != 2:
+        if not isinstance(self.betas, (tuple, list)) or len(self.betas) != 2:
             raise ValueError(f"betas must be two numbers, got {self.betas!r}")
-        for beta in self.betas:
-            _check_fraction("betas", beta)
+        object.__setattr__(self, "betas", tuple(_fraction("betas", beta) for beta in self.betas))
+        object.__setattr__(self, "eps", real_number("eps", self.eps))
         if not (self.eps > 0 and math.isfinite(self.eps)):
             raise ValueError(f"eps must be a finite number above 0, got {self.eps!r}")
 
@@ -157,13 +157,25 @@ class TorchUpdate(UpdateRule):
     optimizer: type[torch.optim.Optimizer]
     options: dict[str, Any] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        if not (isinstance(self.optimizer, type) and issubclass(self.optimizer, torch.optim.Optimizer)):
+            raise TypeError(f"TorchUpdate takes a torch.optim class, such as torch.optim.Adam; got {self.optimizer!r}")
+        if issubclass(self.optimizer, torch.optim.LBFGS):
+            raise ValueError(
+                "torch.optim.LBFGS evaluates a closure of its own, which a zeroth-order step has not; use another class"
+            )
+        if "lr" in self.options:
+            raise ValueError("the rate of a torch optimizer is the run's: give lr=... to zoar, not to the update rule")
+        try:
+            self.start(torch.zeros(1))
+        except TypeError as error:
+            raise TypeError(f"{self.name} does not take the options {self.options!r}: {error}") from None
+
     @property
     def name(self) -> str:  # type: ignore[override]  # the wrapped class names the rule
         return f"torch.optim.{self.optimizer.__name__}"
 
     def start(self, theta: Tensor) -> State:
-        if "lr" in self.options:
-            raise ValueError("the rate of a torch optimizer is the run's: give lr=... to zoar, not to the update rule")
         parameter = torch.nn.Parameter(theta.detach(), requires_grad=True)  # shares theta's memory
         return {"torch": self.optimizer([parameter], lr=0.0, **self.options)}  # type: ignore[call-arg]  # every subclass takes lr
 
@@ -185,15 +197,19 @@ class TorchUpdate(UpdateRule):
 UPDATES: dict[str, type[UpdateRule]] = {rule.name: rule for rule in (SGD, Momentum, SignSGD, AdaMM, RAdaZO)}
 
 
-def as_update(update: str | UpdateRule | type[torch.optim.Optimizer]) -> UpdateRule:
-    """An update rule from its name, a torch.optim class, or itself."""
+def as_update(update: str | UpdateRule | type[UpdateRule] | type[torch.optim.Optimizer]) -> UpdateRule:
+    """An update rule from its name, its class, a torch.optim class, or itself."""
     if isinstance(update, UpdateRule):
         return update
     if isinstance(update, type) and issubclass(update, torch.optim.Optimizer):
         return TorchUpdate(update)
+    if isinstance(update, type) and issubclass(update, UpdateRule):
+        return update()
     return UPDATES[choose("update", update, UPDATES)]()
 
 
-def _check_fraction(what: str, value: float) -> None:
-    if not (isinstance(value, (int, float)) and 0 <= value < 1):
-        raise ValueError(f"{what} must be at least 0 and below 1; got {value!r}")
+def _fraction(what: str, given: Any) -> float:
+    value = real_number(what, given)
+    if not 0 <= value < 1:
+        raise ValueError(f"{what} must be at least 0 and below 1; got {given!r}")
+    return value

@@ -50,9 +50,11 @@ _WHY_FIXED = {
 
 
 def as_estimator(
-    method: str | Estimator, baseline: str | Baseline | None = None, scale: str | None = None
+    method: str | Estimator | type[Estimator], baseline: str | Baseline | None = None, scale: str | None = None
 ) -> Estimator:
     """A method from its name, or itself; `baseline` and `scale` replace its own."""
+    if isinstance(method, type) and issubclass(method, Estimator):
+        method = method()  # type: ignore[call-arg]  # every method has a baseline of its own
     if isinstance(method, Estimator):
         kind: type[Estimator] = type(method)
         options: dict[str, Any] = dict(method.__dict__)

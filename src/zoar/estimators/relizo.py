@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 
 from zoar.baselines import Baseline, Center
+from zoar.checking import real_number
 from zoar.directions import Directions
 from zoar.estimators.base import Estimator, Weigher
 from zoar.history import QueryBatch, Window
@@ -44,9 +45,9 @@ class ReLIZO(Estimator):
     memoryless = True
 
     def __post_init__(self) -> None:
-        if self.bound is not None and not (self.bound >= 0 and math.isfinite(self.bound)):
+        if self.bound is not None and not (real_number("bound", self.bound) >= 0 and math.isfinite(self.bound)):
             raise ValueError(f"bound must be a finite distance of at least 0, got {self.bound!r}")
-        if not 0 <= self.reuse < 1:
+        if not 0 <= real_number("reuse", self.reuse) < 1:
             raise ValueError(f"reuse must be a share of the queries, at least 0 and below 1; got {self.reuse!r}")
 
     def check(self, queries: int, shortest_window: float, law: Smoothing, dim: int, smallest_radius: float) -> None:

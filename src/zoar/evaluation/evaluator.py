@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from zoar.evaluation.outcomes import QueryFailed, as_value, as_values
+from zoar.checking import real_number
+from zoar.evaluation.outcomes import QueryFailed, as_bad_shape, as_value, as_values
 
 Outcome = float | Exception
 Function = Callable[..., Any]
@@ -27,6 +28,10 @@ class Evaluator(ABC):
     def evaluate(self, points: Any) -> Iterator[Outcome] | np.ndarray:
         """One outcome a point, in order; evaluated as far as they are taken."""
 
+    def unseen(self) -> int:
+        """Evaluations of the last batch that were begun and whose outcome was not taken."""
+        return 0
+
     def close(self) -> None:
         """Gives back what the evaluator itself made."""
 
@@ -36,13 +41,21 @@ class Serial(Evaluator):
 
     def __init__(self, function: Function, args: tuple[Any, ...] = ()) -> None:
         self._function, self._args = function, args
+        self._begun = False
 
     def evaluate(self, points: Any) -> Iterator[Outcome]:
         for point in points:
+            self._begun = True
+            outcome: Outcome
             try:
-                yield as_value(self._function(point, *self._args), "the value of fun")
+                outcome = as_value(self._function(point, *self._args), "the value of fun")
             except Exception as error:  # noqa: BLE001  # whatever a user's function raises is an outcome
-                yield error
+                outcome = error
+            self._begun = False
+            yield outcome
+
+    def unseen(self) -> int:
+        return int(self._begun)  # a call that an interrupt ended
 
 
 class Vectorised(Evaluator):
@@ -50,15 +63,23 @@ class Vectorised(Evaluator):
 
     def __init__(self, function: Function, args: tuple[Any, ...] = ()) -> None:
         self._function, self._args = function, args
+        self._begun = 0
 
     def evaluate(self, points: Any) -> Iterator[Outcome] | np.ndarray:
+        self._begun = len(points)
         try:
             values = self._function(points, *self._args)
         except Exception as error:  # noqa: BLE001  # whatever a user's function raises is an outcome
+            self._begun = 0
             return iter([error] * len(points))
-        return as_values(
-            values, len(points), "the values of a vectorized fun"
-        )  # a wrong shape is a mistake, not a failed query
+        self._begun = 0
+        try:
+            return as_values(values, len(points), "the values of a vectorized fun")
+        except (TypeError, ValueError) as error:  # a mistake, not a failed query
+            raise as_bad_shape(error) from None
+
+    def unseen(self) -> int:
+        return self._begun
 
 
 class Pooled(Evaluator):
@@ -72,13 +93,19 @@ class Pooled(Evaluator):
         args: tuple[Any, ...] = (),
     ) -> None:
         self._function, self._timeout, self._args = function, timeout, args
-        self._factory = None if hasattr(executor, "submit") else executor
+        made = hasattr(executor, "submit") and not isinstance(executor, type)  # a class makes one
+        self._factory = None if made else executor
         self._executor: Any = executor if self._factory is None else None
+        self._unseen = 0
 
     def evaluate(self, points: Any) -> Iterator[Outcome]:
         if self._executor is None:
             assert callable(self._factory)
             self._executor = self._factory()
+            if not hasattr(self._executor, "submit"):
+                raise TypeError(
+                    f"executor={self._factory!r} must make a concurrent.futures.Executor, it made {self._executor!r}"
+                )
         futures: list[Any] = []
         for point in points:
             try:
@@ -86,13 +113,21 @@ class Pooled(Evaluator):
             except Exception as error:  # noqa: BLE001  # a pool that takes no more work fails the query
                 futures.append(error)
         deadline = None if self._timeout is None else time.monotonic() + self._timeout
+        taken = 0
         try:
-            for position in range(len(futures)):
-                yield self._outcome(futures[position], deadline)
-        finally:
             for future in futures:
+                outcome = self._outcome(future, deadline)
+                taken += 1
+                yield outcome
+        finally:
+            left = [future for future in futures[taken:] if isinstance(future, concurrent.futures.Future)]
+            self._unseen = sum(not future.cancel() for future in left)
+            for future in futures[:taken]:  # timed out
                 if isinstance(future, concurrent.futures.Future):
                     future.cancel()
+
+    def unseen(self) -> int:
+        return self._unseen
 
     def _outcome(self, future: Any, deadline: float | None) -> Outcome:
         if isinstance(future, concurrent.futures.BrokenExecutor):
@@ -115,8 +150,9 @@ class Pooled(Evaluator):
         if self._factory is not None:
             self._executor = None  # the next batch gets new workers
             return QueryFailed(f"a worker died: {error}")
+        why = str(error).rstrip(".")
         return QueryFailed(
-            f"a worker died and took its pool along: {error}. Pass executor=<a function that makes the pool> to survive this"
+            f"a worker died and took its pool along: {why}. Pass executor=<a function that makes the pool> to survive this"
         )
 
     def close(self) -> None:
@@ -145,6 +181,6 @@ def make_evaluator(
         raise TypeError(
             f"executor must be a concurrent.futures.Executor or a function that makes one, got {executor!r}"
         )
-    if timeout is not None and not timeout > 0:
+    if timeout is not None and not real_number("timeout", timeout) > 0:
         raise ValueError(f"timeout must be above 0 seconds, got {timeout!r}")
     return Pooled(function, executor, timeout, args)

@@ -35,6 +35,23 @@ class NonFiniteValue(ValueError):
     """A query that returned NaN or an infinity under on_error="raise"."""
 
 
+class BadShape(Exception):
+    """A vectorized function that did not return one number a point: a mistake, whatever on_error says."""
+
+
+class _BadShapeValue(BadShape, ValueError):
+    """Of a wrong shape."""
+
+
+class _BadShapeType(BadShape, TypeError):
+    """Of what are no numbers."""
+
+
+def as_bad_shape(error: TypeError | ValueError) -> BadShape:
+    """The same error, known for what it is."""
+    return (_BadShapeType if isinstance(error, TypeError) else _BadShapeValue)(str(error))
+
+
 def attach_context(error: BaseException, context: QueryContext) -> None:
     """Tells an exception, whose type stays what it is, where it happened."""
     error.add_note(str(context))

@@ -48,17 +48,17 @@ class _Race(Study):
 
     dims: tuple[int, ...] = (100, 1_000, 10_000)
     functions: tuple[str, ...] = (*PAPER_FUNCTIONS, *OTHER_FUNCTIONS, "noisy quadratic")
-    methods: tuple[str, ...] = (*OURS, *RIVALS)
+    entrants: tuple[str, ...] = (*OURS, *RIVALS)
 
     def events(self) -> list[Event]:
         return events(self.dims, self.functions)
 
     def contestants(self, dim: int) -> list[str]:
-        return [method for method in contestants(dim) if method in self.methods]
+        return [method for method in contestants(dim) if method in self.entrants]
 
     def prepare(self, say: Any) -> None:
         missing = {}
-        for method in self.methods:
+        for method in self.entrants:
             try:
                 if method in RIVALS:
                     RIVALS[method].check_installed()
@@ -68,7 +68,7 @@ class _Race(Study):
             raise Refused(f"{', '.join(missing)} cannot run: {next(iter(missing.values()))}")
 
     def settings(self) -> dict[str, Any]:
-        versions = {RIVALS[method].package: RIVALS[method].version() for method in self.methods if method in RIVALS}
+        versions = {RIVALS[method].package: RIVALS[method].version() for method in self.entrants if method in RIVALS}
         return {
             **super().settings(),
             "rivals": [f"{name} {version}" for name, version in versions.items()],
@@ -116,7 +116,7 @@ class Leaderboard(_Race):
         wins = [row for row in ratios.rows if row[4] is not None and row[4] < 1]
         halves = [row for row in ratios.rows if row[4] is not None and row[4] <= 0.5]
         lead = [
-            f"{len(self.methods)} methods, the same start θ₀ ~ N(0, I) and the same number of queries for all: "
+            f"{len(self.entrants)} methods, the same start θ₀ ~ N(0, I) and the same number of queries for all: "
             + ", ".join(f"{event.budget:,} at d = {event.dim:,}" for event in events(self.dims, self.functions[:1]))
             + ". The value is f at the method's own answer, without noise.",
             f"`zoar.recommended` ends below every rival on {len(wins)} of {len(ratios.rows)} problems, and at half the best "
@@ -154,7 +154,7 @@ class Tuning(_Race):
     """Three settings for every rival."""
 
     functions: tuple[str, ...] = PAPER_FUNCTIONS
-    methods: tuple[str, ...] = tuple(RIVALS)
+    entrants: tuple[str, ...] = tuple(RIVALS)
     name = "tuning"
     line = "the leaderboard's tuning: three settings for every rival"
     source = "ours"
