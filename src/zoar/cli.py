@@ -75,6 +75,11 @@ _FIELDS = {
     "dim": ("D", 2, "dimensions of each function"),
     "iterations": ("T", 1, "iterations of each run"),
     "seeds": ("S", 1, "runs of each setting, with seeds 0, 1, ..."),
+    "first_seed": (
+        "S",
+        0,
+        "the first of those seeds: to share a study among machines, and join it by `zoar study report`",
+    ),
     "images": ("I", 1, "images to attack"),
 }
 _CHOICES = {
@@ -128,7 +133,7 @@ def _add_study(commands: Commands) -> None:
     for name, (letter, _, words) in _CHOICES.items():
         add(f"--{name}", metavar=letter, help=words)
     for name, (letter, least, words) in _FIELDS.items():
-        add(f"--{name}", type=whole(least), metavar=letter, help=words)
+        add(f"--{_flag(name)}", type=whole(least), metavar=letter, help=words)
     add("--device", metavar="DEVICE", help="such as cuda: all seeds of a setting in one program (default: CPU cores)")
     _add_how(run)
     run.set_defaults(run=_study)
@@ -188,16 +193,20 @@ def _with_options(study: Study, arguments: argparse.Namespace) -> tuple[Study, l
         if value is None:
             continue
         if name not in fields:
-            raise ValueError(f"study {study.name!r} takes no --{name}; it takes {_options_of(fields)}")
+            raise ValueError(f"study {study.name!r} takes no --{_flag(name)}; it takes {_options_of(fields)}")
         if name in _CHOICES:
             choose(f"--{name}", value, _CHOICES[name][1])
         study = study.having(**{name: value})
-        words.append(f"--{name} {value}")
+        words.append(f"--{_flag(name)} {value}")
     return study, words
 
 
+def _flag(name: str) -> str:
+    return name.replace("_", "-")
+
+
 def _options_of(fields: set[str]) -> str:
-    known = [f"--{name}" for name in (*_FIELDS, *_CHOICES) if name in fields]
+    known = [f"--{_flag(name)}" for name in (*_FIELDS, *_CHOICES) if name in fields]
     return ", ".join(["--quick", *known])
 
 
