@@ -131,6 +131,29 @@ def test_numpy_and_probabilities_give_what_torch_and_logits_do(model: torch.nn.M
     assert abs(theirs.evaluations - ours.evaluations).max() <= 30
 
 
+def test_what_predict_does_to_its_arrays_is_its_own_affair(model: torch.nn.Module, images: torch.Tensor) -> None:
+    """It may normalise in place, and answer from a buffer that it uses again."""
+    buffer, before = torch.empty(64, 10), images.clone()
+
+    def predict(pixels: torch.Tensor) -> torch.Tensor:
+        buffer[: len(pixels)] = model(pixels)
+        pixels.sub_(0.5)
+        return buffer[: len(pixels)]
+
+    theirs = attack(predict, images, epsilon=EPSILON, max_queries=300, batch_size=4)
+    ours = attack(model, images, epsilon=EPSILON, max_queries=300, batch_size=4)
+    assert torch.equal(images, before)
+    assert theirs.evaluations.tolist() == ours.evaluations.tolist()
+    assert torch.equal(theirs.images, ours.images)
+
+
+@pytest.mark.parametrize("method", ["vanilla", "spsa", "relizo", "zohs", "reinforce"])
+def test_every_method_attacks_with_a_window_of_its_own(
+    model: torch.nn.Module, images: torch.Tensor, method: str
+) -> None:
+    assert attack(model, images, epsilon=EPSILON, max_queries=30, method=method).evaluations.max() <= 30
+
+
 def test_parts_of_a_batch_change_nothing(images: torch.Tensor) -> None:
     model = network(torch.float64)
     results = [
@@ -182,7 +205,8 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"targets": [10] * 16}, ValueError, "targets must lie in 0..9"),
     ({"labels": [0] * 16, "targets": [1] * 16}, ValueError, "not both"),
     ({"images": torch.zeros(3)}, ValueError, "images must have shape"),
-    ({"images": torch.zeros(3, 4, dtype=torch.uint8)}, TypeError, "floating-point pixels"),
+    ({"images": torch.zeros(3, 4, dtype=torch.uint8)}, TypeError, "float32 or float64 pixels"),
+    ({"images": torch.zeros(3, 4, dtype=torch.bfloat16)}, TypeError, "float32 or float64 pixels"),
     ({"images": torch.full((3, 4), torch.nan)}, ValueError, "images must be finite"),
     ({"images": "pictures"}, TypeError, "images must be an array"),
     ({"predict": lambda x: torch.zeros(len(x))}, ValueError, "predict must return scores of shape \\(16, classes\\)"),

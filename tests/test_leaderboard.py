@@ -12,6 +12,7 @@ from rich.console import Console
 import zoar
 from zoar.study.ablation import PAPERS, WHOLE, Ablation, ablation_grid, iterations_to_paper
 from zoar.study.curves import Curve, Key, Point
+from zoar.study.descent import Demo
 from zoar.study.folder import Refused
 from zoar.study.grid import csv_text
 from zoar.study.leaderboard import Leaderboard, Tuning, board_grid, ratio_grid, tuning_scores
@@ -176,6 +177,32 @@ def test_a_report_is_made_anew_from_folders_of_several_machines(tmp_path: Path) 
     assert report_again(STUDIES, one, [two], quiet()) == 0
     assert (one / "curves.csv").read_text() == whole
     assert "some runs were made with" in (one / "report.html").read_text()
+
+
+def test_machines_share_a_study_by_its_seeds_and_by_nothing_else(tmp_path: Path) -> None:
+    whole = Demo(dim=20, iterations=10, seeds=2)
+    assert run_study(whole, tmp_path / "whole", command="x", workers=1, console=quiet()) == 0
+    for name, study in {
+        "a": whole.having(seeds=1), "b": whole.having(seeds=1, first_seed=1), "c": whole.having(seeds=1, dim=30),
+    }.items():  # fmt: skip
+        assert run_study(study, tmp_path / name, command="x", workers=1, console=quiet()) == 0
+    before = (tmp_path / "a" / "curves.csv").read_bytes()
+    with pytest.raises(Refused, match=r"c has other settings than .*a: dim"):
+        report_again(STUDIES, tmp_path / "a", [tmp_path / "c"], quiet())
+    assert (tmp_path / "a" / "curves.csv").read_bytes() == before
+    assert report_again(STUDIES, tmp_path / "a", [tmp_path / "b"], quiet()) == 0
+    assert (tmp_path / "a" / "curves.csv").read_bytes() == (tmp_path / "whole" / "curves.csv").read_bytes()
+    assert run_study(whole, tmp_path / "a", command="x", workers=1, console=(console := quiet())) == 0
+    assert "48 of 48 runs are in" in console.file.getvalue()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    "config", ['{"study": "synthetic"}', '{"study": "nope", "settings": {}}', '{"study": "demo", "settings": 7}']
+)
+def test_an_odd_config_is_refused(tmp_path: Path, config: str) -> None:
+    (tmp_path / "config.json").write_text(config)
+    with pytest.raises((Refused, ValueError), match=r"config\.json is not one|study must be one of"):
+        report_again(STUDIES, tmp_path, (), quiet())
 
 
 def test_a_folder_of_no_study_or_of_another_is_refused(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import copy
 import io
 import pickle
 import random
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -479,6 +480,69 @@ def test_a_state_of_another_run_is_refused_before_anything_changes() -> None:
         assert str(optimizer.state_dict()) == before
     with pytest.raises(ValueError, match="no state of a zoar optimizer: its first group lacks history"):
         ZoAR([x]).load_state_dict(torch.optim.SGD([x]).state_dict())
+
+
+def test_a_state_that_could_not_be_gone_on_from_is_refused() -> None:
+    model = nn.Linear(3, 1)
+    optimizer = make(model, update="momentum")
+    optimizer.step(lambda: model(torch.ones(1, 3)).sum())
+    for options, words in (
+        ({"update": "radazo"}, r"has \['m'\], and update 'radazo' .* needs \['m', 'v'\]"),
+        ({"update": "sgd"}, r"update 'sgd' .* needs \[\]"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            make(model, **options).load_state_dict(optimizer.state_dict())
+    state = optimizer.state_dict()
+    state["param_groups"][0]["history"] = "garbage"
+    with pytest.raises(ValueError, match="history is not what"):
+        make(model, update="momentum").load_state_dict(state)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("smoothing", 0.0), ("lr", float("nan")), ("lr", "x"), ("weight_decay", -1.0)]
+)
+def test_a_group_that_was_spoilt_moves_nothing(name: str, value: Any) -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    optimizer = ZoAR([{"params": part.parameters()} for part in model], lr=0.1)
+    optimizer.step(lambda: model(torch.ones(1, 2)).sum())
+    before = bits(model)
+    optimizer.param_groups[1][name] = value
+    with pytest.raises((TypeError, ValueError), match=name):
+        optimizer.step(lambda: model(torch.ones(1, 2)).sum())
+    assert same(bits(model), before)
+
+
+def test_a_frozen_group_is_no_hindrance() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    model[0].requires_grad_(False)
+    optimizer = ZoAR([{"params": part.parameters()} for part in model], lr=0.1, max_norm=1.0)
+    before = bits(model[0])
+    for _ in range(3):
+        optimizer.step(lambda: model(torch.ones(1, 2)).pow(2).sum())
+    assert same(bits(model[0]), before)
+
+
+def test_modules_of_other_threads_are_left_alone() -> None:
+    model, other, stop = Tied(torch.float32), nn.Linear(4, 4), threading.Event()
+    before, failed = bits(model), []
+
+    def elsewhere() -> None:
+        try:
+            while not stop.is_set():
+                with torch.inference_mode():
+                    other(torch.ones(1, 4))
+        except Exception as error:  # noqa: BLE001  # whatever it is, it is reported
+            failed.append(error)
+
+    thread = threading.Thread(target=elsewhere)
+    thread.start()
+    optimizer = ZoAR(model.parameters(), lr=0.0, placement="layerwise")
+    for _ in range(100):
+        optimizer.step(lambda: loss_of(model))
+    stop.set()
+    thread.join()
+    assert not failed
+    assert same(bits(model), before)
 
 
 def test_zoar_is_its_own_method_and_no_closure_is_no_step() -> None:

@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import dataclasses
 import inspect
+import re
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -304,6 +305,8 @@ def whole(least: int) -> Callable[[str], int]:
 
     def parse(text: str) -> int:
         try:
+            if not re.fullmatch(r"[+-]?(\d+|\d{1,3}([_,]\d{3})+)", text):
+                raise ValueError
             value = int(text.replace("_", "").replace(",", ""))
         except ValueError:
             raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None

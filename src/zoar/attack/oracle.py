@@ -34,7 +34,7 @@ class Oracle:
         return torch.cat([self._ask(part) for part in parts]).to(pixels.device)
 
     def _ask(self, pixels: Tensor) -> Tensor:
-        images = pixels.reshape(-1, *self._shape)
+        images = pixels.reshape(-1, *self._shape).clone()  # theirs to do with as they like
         answer = self._predict(images.cpu().numpy() if self._numpy else images)
         scores = self._as_scores(answer, len(images))
         if self._scores == "auto":
@@ -51,7 +51,7 @@ class Oracle:
                 raise TypeError(
                     f"predict must return an array of scores, got {type(answer).__name__}: {error}"
                 ) from None
-        scores: Tensor = answer.detach().float()
+        scores: Tensor = answer.detach().to(torch.float32, copy=True)  # a buffer of theirs may be used again
         expected = f"({count}, classes)" if self._classes is None else f"({count}, {self._classes})"
         wrong = scores.ndim != 2 or len(scores) != count or scores.shape[1] < 2
         if wrong or (self._classes is not None and scores.shape[1] != self._classes):

@@ -23,6 +23,7 @@ from zoar.attack.ball import Ball
 from zoar.attack.losses import targeted_margin, untargeted_margin
 from zoar.attack.oracle import SCORES, Oracle
 from zoar.checking import choose, whole_number
+from zoar.estimators import as_estimator
 from zoar.many import ManyRuns
 
 
@@ -148,9 +149,10 @@ class _Search:
         self._oracle, self._ball, self._pixels, self._goals, self._margin = oracle, ball, pixels, goals, margin
         self._budget, self._check, self._seed = max_queries, check, seed
         size = ball.pixel(pixels.shape[1])
-        self._options = {
-            "queries": 2, "window": 6, "update": "radazo", "smoothing": 2.5 * size, "lr": 0.05 * size, **options
-        }  # fmt: skip
+        usual: dict[str, Any] = {"queries": 2, "update": "radazo", "smoothing": 2.5 * size, "lr": 0.05 * size}
+        if not as_estimator(options.get("method", "zoar")).memoryless:
+            usual["window"] = 6
+        self._options = {**usual, **options}
 
     def run(
         self, first: Tensor, progress: Callable[[int, int], None] | None, back: Callable[[Tensor], Any]
@@ -222,9 +224,10 @@ def _as_pixels(images: Any, ball: Ball) -> tuple[Tensor, tuple[int, ...], Callab
             tensor = torch.from_numpy(np.array(images))
         except (TypeError, ValueError) as error:
             raise TypeError(f"images must be an array of numbers, got {type(images).__name__}: {error}") from None
-    if not tensor.is_floating_point():
+    if tensor.dtype not in (torch.float32, torch.float64):
         raise TypeError(
-            f"images must hold floating-point pixels, got {tensor.dtype}; convert them, and give their range as bounds"
+            f"images must hold float32 or float64 pixels, got {tensor.dtype}; convert them, and give their range as bounds "
+            "(rounding to fewer bits would lead out of epsilon)"
         )
     if tensor.ndim < 2 or tensor.numel() == 0:
         raise ValueError(f"images must have shape (n, ...) with at least one image, got {tuple(tensor.shape)}")

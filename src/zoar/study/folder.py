@@ -7,6 +7,7 @@ import io
 import json
 import os
 from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -122,6 +123,12 @@ class Folder:
         points: dict[Key, list[Point]] = {}
         for key, point in self._read(CURVES, _CURVE_COLUMNS, lambda row: (_key(row), _point(row))):
             points.setdefault(key, []).append(point)
+        for key, made in points.items():
+            if any(one.iteration > two.iteration or one.queries > two.queries for one, two in pairwise(made)):
+                raise Refused(
+                    f"{self.path / CURVES} is not a table that zoar wrote (the points of {key}, seed {key.seed}, are out of "
+                    "order); choose another --out, or --force to replace it"
+                )
         return {key: Curve(key, tuple(points[key]), time) for key, time in times if key in points}
 
     def _read(self, name: str, columns: Sequence[str], parse: Callable[[list[str]], _Parsed]) -> list[_Parsed]:

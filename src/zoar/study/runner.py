@@ -94,13 +94,26 @@ def report_again(
     for path, other in zip(more, configs[1:], strict=True):
         if other["study"] != config["study"]:
             raise Refused(f"{path} holds the study {other['study']!r}, {out} holds {config['study']!r}")
-    study = kinds[choose("study", config["study"], kinds)].from_settings(config["settings"])
+        here, there = _but_seeds(config), _but_seeds(other)
+        if different := [name for name in {**here, **there} if here.get(name) != there.get(name)]:
+            raise Refused(f"{path} has other settings than {out}: {', '.join(different)}. Only the seeds may differ")
+    kind = kinds[choose("study", config["study"], kinds)]
+    try:
+        study = _with_all_seeds([kind.from_settings(one["settings"]) for one in configs])
+        cells = [cell.key for cell in study.cells()]
+        config = {**config, "settings": {**config["settings"], **_seeds(study)}}
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise Refused(f"{out / 'config.json'} is not one that zoar wrote ({type(error).__name__}: {error})") from error
     curves = {key: curve for folder in reversed(folders) for key, curve in folder.curves().items()}
-    cells = [cell.key for cell in study.cells()]
     kept = [curves[key] for key in cells if key in curves]
     if not kept:
         raise Refused(f"{out} holds no finished run")
     if more:
+        for folder in folders:
+            held = folder.curves()
+            console.print(
+                f"{len(set(held) & set(cells))} runs from {folder.path}.", highlight=False, soft_wrap=True, markup=False
+            )
         folders[0].save(kept)
         config["also"] = [{name: other[name] for name in ("versions", "hardware")} for other in configs[1:]]
         folders[0].write("config.json", json.dumps(config, indent=2, ensure_ascii=False) + "\n")
@@ -109,6 +122,27 @@ def report_again(
     write_report(folders[0], findings, config, missing=len(cells) - len(kept))
     console.print(f"The report is {out / PAGE}.", highlight=False, soft_wrap=True, markup=False)
     return 0
+
+
+_SEEDS = ("seeds", "first_seed")
+
+
+def _but_seeds(config: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in config["settings"].items() if name not in _SEEDS}
+
+
+def _seeds(study: Study) -> dict[str, int]:
+    return {name: getattr(study, name) for name in _SEEDS if hasattr(study, name)}
+
+
+def _with_all_seeds(studies: Sequence[Study]) -> Study:
+    """The first with the seeds of all."""
+    whole = studies[0]
+    if not hasattr(whole, "seeds"):
+        return whole
+    spans = [(getattr(study, "first_seed", 0), study.seeds) for study in studies]  # type: ignore[attr-defined]  # it has some
+    first, last = min(start for start, _ in spans), max(start + count for start, count in spans)
+    return whole.having(seeds=last - first, **({"first_seed": first} if hasattr(whole, "first_seed") else {}))
 
 
 def write_report(folder: Folder, findings: Findings, config: Mapping[str, Any], missing: int) -> None:

@@ -33,6 +33,7 @@ class Layout:
     def __init__(self, groups: Sequence[Mapping[str, Any]]) -> None:
         self.segments: list[Segment] = []
         self.dim = 0
+        self._groups = len(groups)
         for index, group in enumerate(groups):
             for parameter in group["params"]:
                 self.segments.append(Segment(parameter, self.dim, index))
@@ -43,11 +44,11 @@ class Layout:
         return ",".join(map(str, self.sizes()))
 
     def sizes(self) -> list[int]:
-        """The number of elements of each group."""
-        sizes: dict[int, int] = {}
+        """The number of elements of each group; of one whose parameters are all frozen, 0."""
+        sizes = [0] * self._groups
         for segment in self.segments:
-            sizes[segment.group] = sizes.get(segment.group, 0) + segment.parameter.numel()
-        return list(sizes.values())
+            sizes[segment.group] += segment.parameter.numel()
+        return sizes
 
     def bytes(self) -> int:
         """What a copy of all of them takes."""

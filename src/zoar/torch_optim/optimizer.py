@@ -146,6 +146,7 @@ class ZOOptimizer(torch.optim.Optimizer):
                     f"the state was saved with {what} {saved[name]!r}, and this optimizer has {self.param_groups[0][name]!r}: "
                     "its window would be replayed along other directions. Make the optimizer as it was then"
                 )
+        self._check_whole(state_dict)
         super().load_state_dict(state_dict)
         self._lay_out()
         # torch casts what it loads to the parameter's dtype; ours is kept as it was saved.
@@ -154,6 +155,26 @@ class ZOOptimizer(torch.optim.Optimizer):
         for name, vectors in state_dict["state"].items():
             device = mine[name].device
             self.state[mine[name]] = {what: vector.detach().to(device, copy=True) for what, vector in vectors.items()}
+
+    def _check_whole(self, state_dict: dict[str, Any]) -> None:
+        """A sentence about a state that could not be gone on from."""
+        try:
+            entries = json.loads(state_dict["param_groups"][0]["history"])
+            whole = all({"step", "values", "radii"} <= set(entry) for entry in entries)
+        except (TypeError, ValueError):
+            whole = False
+        if not whole:
+            raise ValueError("the state's history is not what a zoar optimizer writes")
+        names = [name for group in state_dict["param_groups"] for name in group["params"]]
+        mine = dict(zip(names, (segment.parameter for segment in self._layout.segments), strict=True))
+        for name, vectors in state_dict["state"].items():
+            expected = start_state(mine[name].detach().reshape(-1)[:1], self.recipe.rule, self.recipe.rounding)
+            sizes = {what: mine[name].numel() if what != "steps" else 1 for what in expected}
+            if {what: vector.numel() for what, vector in vectors.items()} != sizes:
+                raise ValueError(
+                    f"the state of parameter {name!r} has {sorted(vectors)}, and update {self.recipe.rule.name!r} with rounding "
+                    f"{self.recipe.rounding!r} needs {sorted(sizes)} of its size. Make the optimizer as it was then"
+                )
 
     # -- a step -----------------------------------------------------------------------------------------------------------
 
@@ -167,6 +188,8 @@ class ZOOptimizer(torch.optim.Optimizer):
         if closure is None:
             self._start_states()
             return None
+        for group in self.param_groups:  # schedulers write into them
+            check_group(group)
         run = self.param_groups[0]
         batch = self._ask(run["steps"])
         losses = self._evaluate(batch, closure)

@@ -4,11 +4,14 @@
              trainable sets, such as LoRA.
 `layerwise`  a module's parameters are written perturbed into scratch memory just before its forward, and point there until it is
              over: the largest module is all that is held beside the model. Every module must use its own parameters, and no
-             other's, in its forward; torch.nn.MultiheadAttention does not, and is noticed.
+             other's, in its forward; torch.nn.MultiheadAttention does not, and is noticed. **Not noticed** is a parameter that its
+             module uses and another one too, behind its back (`h @ self.embed.weight.T` for a head; a head that is a module of its
+             own and shares the weight is fine). Such a model wants `placement="snapshot"`, and so do compiled ones.
 """
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -101,8 +104,11 @@ class Layerwise(Placement):
         ] = []  # of each module that is running, its parameters and their own data
         used: set[int] = set()
         placed: set[int] = set()
+        thread = threading.get_ident()  # the hooks are the process's: what other threads run is not ours
 
         def enter(module: torch.nn.Module, inputs: Any) -> None:
+            if threading.get_ident() != thread:
+                return
             mine = {id(p): p for p in module._parameters.values() if p is not None and id(p) in self._segments}
             fresh = {key: p for key, p in mine.items() if key not in placed}  # a module within itself is placed already
             stack.append([(parameter, parameter.data) for parameter in fresh.values()])
@@ -117,6 +123,8 @@ class Layerwise(Placement):
             placed.update(fresh)
 
         def leave(module: torch.nn.Module, inputs: Any, output: Any) -> None:
+            if threading.get_ident() != thread:
+                return
             for parameter, data in stack.pop():
                 parameter.data = data
                 placed.discard(id(parameter))

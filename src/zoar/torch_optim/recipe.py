@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from zoar.baselines import Baseline
 from zoar.checking import choose, real_number, whole_number
 from zoar.estimators import Estimator, as_estimator
@@ -77,8 +79,6 @@ def check_group(group: dict[str, Any]) -> None:
     """A sentence about a group's numbers."""
     for name, strictly in (("lr", False), ("smoothing", True), ("weight_decay", False)):
         value = group[name]
-        number = (
-            float(value) if not isinstance(value, (int, float)) or isinstance(value, bool) else real_number(name, value)
-        )
+        number = float(value) if isinstance(value, torch.Tensor) and value.numel() == 1 else real_number(name, value)
         if not (0 <= number < float("inf")) or (strictly and number == 0):
             raise ValueError(f"{name} must be finite and {'above' if strictly else 'at least'} 0, got {value!r}")
