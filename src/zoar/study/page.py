@@ -194,7 +194,7 @@ ul { margin: 0; padding-left: 1.15rem; }
 li { margin: 0 0 .5rem; }
 code { font: .875em ui-monospace, "SF Mono", Menlo, Consolas, "Liberation Mono", monospace; overflow-wrap: anywhere; }
 pre { margin: 0 0 .8rem; padding: .85rem 1rem; overflow-x: auto; background: var(--wash); border-radius: 6px; line-height: 1.5; }
-pre code { overflow-wrap: normal; }
+pre code { white-space: pre-wrap; }
 figure { margin: 0; }
 .wide { margin: 0 calc(50% - min(50vw - 1.25rem, 31rem)); }
 .panels { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 24rem), 1fr)); gap: 1rem; }
@@ -205,7 +205,7 @@ figcaption { max-width: 43.5rem; margin: .6rem auto 0; color: var(--faint); font
 .scroll + .scroll { margin-top: 1.75rem; }
 table { width: 100%; border-collapse: collapse; font-size: .9375rem; font-variant-numeric: tabular-nums; }
 caption { padding: 0 0 .6rem; color: var(--faint); font-size: .9rem; text-align: left; }
-th, td { padding: .22rem .25rem .22rem 1rem; text-align: right; font-weight: 400; vertical-align: bottom; white-space: nowrap; }
+th, td { padding: .22rem .2rem .22rem .7rem; text-align: right; font-weight: 400; vertical-align: bottom; white-space: nowrap; }
 th:first-child { padding-left: 0; text-align: left; }
 thead th { padding-bottom: .4rem; border-bottom: 1px solid var(--faint); color: var(--faint); font-size: .8125rem;
   line-height: 1.3; white-space: normal; }
