@@ -103,6 +103,19 @@ def test_ratios_are_to_the_best_rival_also_where_we_lose() -> None:
     assert "below every rival on 0 of 1 problems" in lead
 
 
+def test_every_panel_and_line_of_the_board_has_its_name_and_colour() -> None:
+    curves = [
+        curve(method, 9, 1, problem=problem)
+        for problem in ("noisy quadratic, d=10,000", "levy, d=10,000")
+        for method in ("SNES (evotorch)", "zoar.recommended", "VD-CMA (pycma)")
+    ]
+    (sheet,) = Leaderboard(dims=(10_000,), functions=("levy", "noisy quadratic"), seeds=1).report(curves, {}).sheets
+    assert [panel.title for panel in sheet.panels] == ["Noisy quadratic", "Levy"]
+    labels = [line.label for line in sheet.panels[0].lines]
+    assert set(labels) == {"zoar.recommended", "SNES", "VD-CMA"}
+    assert len({sheet.styles[label].colour for label in labels}) == 3
+
+
 def test_tuning_takes_the_geometric_mean_over_the_functions() -> None:
     curves = [
         curve("x", 9, 1, setting="a"), curve("x", 9, 3, setting="b"),

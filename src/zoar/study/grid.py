@@ -36,7 +36,7 @@ def about(value: float) -> str:
     if value == 0:
         return "0"
     rounded = float(f"{value:.1e}")
-    return f"{rounded:,.0f}" if 10 <= rounded < 1e9 else f"{rounded:.2g}"
+    return f"{rounded:,.0f}" if 10 <= rounded < 1e6 else f"{rounded:.2g}"
 
 
 def whole(value: float) -> str:

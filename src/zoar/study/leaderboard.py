@@ -187,6 +187,11 @@ def _tuning_budget(event: Event, method: str) -> int:
     return event.budget if event.dim <= 1_000 or RIVALS[method].has_rate else event.budget // 4
 
 
+def _short(method: str) -> str:
+    """A rival's name without its package."""
+    return method.partition(" (")[0] if method in RIVALS else method
+
+
 # -- tables ----------------------------------------------------------------------------------------------------------------
 
 
@@ -219,9 +224,10 @@ def ratio_grid(curves: Sequence[Curve]) -> Grid:
     for (problem, _, method), group in grouped(curves).items():
         problems.setdefault(problem, {})[method] = group
     columns = [
-        Column("problem", "problem"), Column("best_rival", "best rival"), Column("rival_value", "its value", number, "least"),
-        Column("recommended_value", "zoar.recommended", number, "least"), Column("recommended_ratio", "ratio", number),
-        Column("paper_value", "ZoAR N=6 (paper)", number, "least"), Column("paper_ratio", "ratio", number),
+        Column("problem", "problem"), Column("best_rival", "best rival", _short),
+        Column("rival_value", "its value", about, "least"),
+        Column("recommended_value", "recommended", about, "least"), Column("recommended_ratio", "ratio", about),
+        Column("paper_value", "ZoAR N=6", about, "least"), Column("paper_ratio", "ratio", about),
     ]  # fmt: skip
     rows: list[list[Any]] = []
     ours, paper = OURS
@@ -274,7 +280,9 @@ _STYLES = {
     "zoar.recommended": plots.Style(plots.VERMILLION, width=2.2, order=3),
     "ZoAR N=6 (paper)": plots.Style(plots.BLUE, width=2.0, order=3),
     **{
-        name: plots.Style(_COLOURS[place % len(_COLOURS)], width=1.4, dashes=(4, 2) if place >= len(_COLOURS) else None)
+        _short(name): plots.Style(
+            _COLOURS[place % len(_COLOURS)], width=1.4, dashes=(4, 2) if place >= len(_COLOURS) else None
+        )
         for place, name in enumerate(RIVALS)
     },
 }
@@ -294,7 +302,7 @@ def _panels(curves: Sequence[Curve], dim: int) -> list[plots.Panel]:
         shown = [*(method for method in OURS if method in methods), *rivals[:_SHOWN_RIVALS]]
         panels.append(
             plots.Panel(
-                problem.rpartition(",")[0].capitalize(), [_line(m, methods[m]) for m in shown], "queries", "f(θ)"
+                problem.partition(", d=")[0].capitalize(), [_line(m, methods[m]) for m in shown], "queries", "f(θ)"
             )
         )
     return panels
@@ -304,5 +312,4 @@ def _line(method: str, curves: Sequence[Curve]) -> plots.Line:
     """Over the queries of the first seed: the seeds of a method record at nearly the same."""
     x = np.array([point.queries for point in curves[0].points])
     values = np.array([[curve.at_queries(queries) for queries in x] for curve in curves])
-    label = method.partition(" (")[0] if method in RIVALS else method
-    return plots.Line(label, x, values.mean(0), values.min(0), values.max(0))
+    return plots.Line(_short(method), x, values.mean(0), values.min(0), values.max(0))
