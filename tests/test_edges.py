@@ -149,6 +149,29 @@ def test_a_mistake_of_a_vectorised_function_says_where_and_is_counted(function: 
     assert caught.value.zoar_optimizer.nfev == 10
 
 
+def test_a_vectorised_function_that_raises_fails_the_call_and_leaves_the_rest_to_be_asked_again() -> None:
+    calls = 0
+
+    def function(x: Any) -> np.ndarray:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            raise RuntimeError("the simulator is down")
+        return (x**2).sum(-1)
+
+    with pytest.raises(RuntimeError, match="the simulator is down") as caught:
+        zoar.minimize(function, np.ones(3), vectorized=True, max_iterations=3)
+    assert caught.value.zoar_query.step == 1
+    optimizer = caught.value.zoar_optimizer
+    assert (optimizer.nfev, len(optimizer.pending().ids)) == (20, 9)
+    rest = optimizer.pending()
+    optimizer.tell(rest.ids, function(rest.points))
+    assert optimizer.nit == 2
+    calls = 0
+    dropped = zoar.minimize(function, np.ones(3), vectorized=True, max_iterations=3, on_error="drop")
+    assert (dropped.nfev, dropped.dropped, str(dropped.last_error)) == (31, 10, "the simulator is down")
+
+
 def test_evaluations_over_several_continuations_add_up(tmp_path: Path) -> None:
     calls = 0
 

@@ -197,7 +197,7 @@ def evaluate(optimizer: Optimizer, batch: Batch, evaluator: Evaluator) -> Except
             else:
                 failed.append((query, error))
                 if stop_early:
-                    outcomes.close()  # type: ignore[union-attr]  # a generator: what it began is known when it is over
+                    outcomes.close()  # type: ignore[union-attr]  # what it began is known when it is over
                     break
     except BadShape as error:
         optimizer.unused(len(batch.ids))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import concurrent.futures
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,8 @@ from zoar.checking import real_number
 from zoar.evaluation.outcomes import QueryFailed, as_bad_shape, as_value, as_values
 
 Outcome = float | Exception
+#: One after another; closed early, whoever makes them knows what they had begun (`Evaluator.unseen`).
+Outcomes = Generator[Outcome, None, None]
 Function = Callable[..., Any]
 
 
@@ -25,7 +27,7 @@ class Evaluator(ABC):
     """Evaluates the points of a batch: an array whose first axis counts them."""
 
     @abstractmethod
-    def evaluate(self, points: Any) -> Iterator[Outcome] | np.ndarray:
+    def evaluate(self, points: Any) -> Outcomes | np.ndarray:
         """One outcome a point, in order; evaluated as far as they are taken."""
 
     def unseen(self) -> int:
@@ -43,7 +45,7 @@ class Serial(Evaluator):
         self._function, self._args = function, args
         self._begun = False
 
-    def evaluate(self, points: Any) -> Iterator[Outcome]:
+    def evaluate(self, points: Any) -> Outcomes:
         for point in points:
             self._begun = True
             outcome: Outcome
@@ -65,18 +67,23 @@ class Vectorised(Evaluator):
         self._function, self._args = function, args
         self._begun = 0
 
-    def evaluate(self, points: Any) -> Iterator[Outcome] | np.ndarray:
+    def evaluate(self, points: Any) -> Outcomes | np.ndarray:
         self._begun = len(points)
         try:
             values = self._function(points, *self._args)
         except Exception as error:  # noqa: BLE001  # whatever a user's function raises is an outcome
-            self._begun = 0
-            return iter([error] * len(points))
+            return self._failed(error, len(points))
         self._begun = 0
         try:
             return as_values(values, len(points), "the values of a vectorized fun")
         except (TypeError, ValueError) as error:  # a mistake, not a failed query
             raise as_bad_shape(error) from None
+
+    def _failed(self, error: Exception, count: int) -> Outcomes:
+        """The one failure as that of every query; all of them were in the call."""
+        for position in range(count):
+            self._begun = count - position - 1
+            yield error
 
     def unseen(self) -> int:
         return self._begun
@@ -98,7 +105,7 @@ class Pooled(Evaluator):
         self._executor: Any = executor if self._factory is None else None
         self._unseen = 0
 
-    def evaluate(self, points: Any) -> Iterator[Outcome]:
+    def evaluate(self, points: Any) -> Outcomes:
         if self._executor is None:
             assert callable(self._factory)
             self._executor = self._factory()

@@ -150,8 +150,7 @@ class ZOOptimizer(torch.optim.Optimizer):
         super().load_state_dict(state_dict)
         self._lay_out()
         # torch casts what it loads to the parameter's dtype; ours is kept as it was saved.
-        names = [name for group in state_dict["param_groups"] for name in group["params"]]
-        mine = dict(zip(names, (segment.parameter for segment in self._layout.segments), strict=True))
+        mine = self._by_saved_name(state_dict)
         for name, vectors in state_dict["state"].items():
             device = mine[name].device
             self.state[mine[name]] = {what: vector.detach().to(device, copy=True) for what, vector in vectors.items()}
@@ -165,8 +164,7 @@ class ZOOptimizer(torch.optim.Optimizer):
             whole = False
         if not whole:
             raise ValueError("the state's history is not what a zoar optimizer writes")
-        names = [name for group in state_dict["param_groups"] for name in group["params"]]
-        mine = dict(zip(names, (segment.parameter for segment in self._layout.segments), strict=True))
+        mine = self._by_saved_name(state_dict)
         for name, vectors in state_dict["state"].items():
             expected = start_state(mine[name].detach().reshape(-1)[:1], self.recipe.rule, self.recipe.rounding)
             sizes = {what: mine[name].numel() if what != "steps" else 1 for what in expected}
@@ -175,6 +173,11 @@ class ZOOptimizer(torch.optim.Optimizer):
                     f"the state of parameter {name!r} has {sorted(vectors)}, and update {self.recipe.rule.name!r} with rounding "
                     f"{self.recipe.rounding!r} needs {sorted(sizes)} of its size. Make the optimizer as it was then"
                 )
+
+    def _by_saved_name(self, state_dict: dict[str, Any]) -> dict[Any, Tensor]:
+        """The parameters by what a state calls them: their places, or in distributed checkpoints their names."""
+        names = [name for group in state_dict["param_groups"] for name in group["params"]]
+        return dict(zip(names, (segment.parameter for segment in self._layout.segments), strict=True))
 
     # -- a step -----------------------------------------------------------------------------------------------------------
 
