@@ -13,7 +13,7 @@ from zoar.schedules import Constant, Cosine, Geometric, Linear, Schedule
 from zoar.scipy_method import scipy_method
 from zoar.smoothing import Coordinate, Gaussian, Rademacher, Smoothing, Sphere
 from zoar.stopping import StopReason
-from zoar.torch_optim import ZoAR, ZOOptimizer
+from zoar.torch_optim import ZoAR, ZOOptimizer, replay
 from zoar.updates import SGD, AdaMM, Momentum, RAdaZO, SignSGD, TorchUpdate, UpdateRule
 
 __version__ = "0.1.0"

@@ -10,8 +10,9 @@ Arithmetic is float32 whatever the tensor holds (float64 for float64), and is ro
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -70,6 +71,43 @@ def directions(addresses: Sequence[Address], law: str, start: int, count: int, d
         pairs = [box_muller(quads[..., i], quads[..., i + 1]) for i in (0, 2)]
         elements = torch.stack([element for pair in pairs for element in pair], -1)
     return elements.reshape(len(addresses), -1)[:, skipped : skipped + count]
+
+
+@dataclass(frozen=True, eq=False)
+class Sums:
+    """Running sums over a window of directions, and a step's change of them. Whole numbers, and so exact in any order.
+
+        H += sum of whole u,    P += sum of plain u,    g = unit (H - shift P)
+
+    Attributes:
+        tensors: of each parameter H (int32) and P (int8), flat; P is not used where nothing shifts.
+        whole, plain: of each direction that enters or leaves.
+        unit: what H counts.
+        shift_whole, shift_part: the shift, a whole number and the rest; None where there is none.
+        fresh: whether the sums begin with these directions: what the tensors hold is then of another run.
+    """
+
+    tensors: Mapping[Tensor, tuple[Tensor, Tensor]]
+    whole: np.ndarray[Any, np.dtype[np.int64]]
+    plain: np.ndarray[Any, np.dtype[np.int64]]
+    unit: float
+    shift_whole: int | None = None
+    shift_part: float = 0.0
+    fresh: bool = False
+
+    @property
+    def shifts(self) -> bool:
+        return self.shift_whole is not None
+
+    def estimate(self, parameter: Tensor, own: slice, addresses: Sequence[Address], first: int, dtype: torch.dtype) -> Tensor:
+        """Adds the directions' elements from `first` on to some elements of a parameter's sums; the estimate of those."""
+        h, p = self.tensors[parameter]
+        for tensor, numbers in ((h, self.whole), (p, self.plain))[: 1 + self.shifts]:
+            change = combine(addresses, numbers.tolist(), "rademacher", first, own.stop - own.start, h.device, torch.float64)
+            tensor[own] = (change if self.fresh else tensor[own] + change).to(tensor.dtype)
+        if self.shift_whole is None:
+            return self.unit * h[own].to(dtype)
+        return self.unit * ((h[own] - self.shift_whole * p[own].int()).to(dtype) - self.shift_part * p[own].to(dtype))
 
 
 def pieces(start: int, stop: int) -> Iterator[tuple[int, int]]:

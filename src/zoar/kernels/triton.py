@@ -1,94 +1,85 @@
 """The kernels for CUDA: one launch for any number of tensors, one pass over memory.
 
-The words are those of `zoar.kernels.reference` to the bit (Triton's own Philox is the same one), and so are the sums of signs:
-directions are added in the same order in float32. What rounds otherwise is the update rule, where a compiler may fuse a product
-and a sum.
+The words are those of `zoar.kernels.reference` to the bit (Triton's own Philox is the same one). What may round otherwise is the
+update rule, where a compiler fuses a product and a sum, and the estimate: its sums of signs are exact here
+(`zoar.kernels.pieces`), and float32 there.
 
-A tile is some consecutive Philox blocks of a direction. A Rademacher block signs 128 elements, 32 a word; a Gaussian one makes
-four. A tile knows its tensor by a table of pointers, so that hundreds of small tensors (LoRA) are one launch.
+A tile knows its tensor by a table of pointers, so that hundreds of small tensors (LoRA) are one launch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
-import triton
 import triton.language as tl
 from torch import Tensor
 
-from zoar.kernels.reference import Address
+import triton
+from zoar.kernels.digits import digits_of, whole_numbers
+from zoar.kernels.pieces import dp4a, normals, quads, rounded_at_random, signed, turned_chunks
+from zoar.kernels.reference import Address, Sums
+from zoar.kernels.tiles import Tiles
 
-_BLOCKS = {"rademacher": 8, "gaussian": 256}  # a tile's
-_ELEMENTS = {"rademacher": 128, "gaussian": 4}  # a block's
-_DTYPES = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16, torch.float16: tl.float16}
+_ASM = not bool(getattr(triton.knobs.runtime, "interpret", False))
+_LOST = {torch.float32: 0, torch.bfloat16: 16, torch.float16: 13}
 #: The rules there are kernels for, and the vectors that each keeps.
 RULES = {"sgd": (), "momentum": ("m",), "sign": (), "adamm": ("m", "v"), "radazo": ("m", "v")}
-_RADIANS = -2.0 * 3.141592653589793 / 2**32  # of a word
 
 
 @triton.jit
-def _signed(word, lanes, c):  # type: ignore[no-untyped-def]
-    """c with the signs of a word's bits, (blocks, 32): a set bit is -."""
-    bit = (word[:, None] >> lanes[None, :]) & 1
-    return tl.where(bit != 0, -c, c)
+def _at(base, offsets, tensor, ALIGNED: tl.constexpr):  # type: ignore[no-untyped-def]
+    """A pointer to a tensor, by how far it is from another one: what a compiler knows of that one's alignment it then knows of all."""
+    offset = tl.load(offsets + tensor)
+    if ALIGNED:
+        offset *= 8
+    return base + offset
 
 
 @triton.jit
-def _normal(first, second, RADIANS: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Two words to two normal numbers (Box and Muller)."""
-    uniform = 1.0 - (first >> 9).to(tl.float32) * (1.0 / 8388608.0)
-    radius = tl.sqrt(-2.0 * tl.log(uniform))
-    angle = RADIANS * second.to(tl.int32, bitcast=True).to(tl.float32)
-    return radius * tl.sin(angle), radius * tl.cos(angle)
+def _elements(tile_tensor, tile_block, starts, sizes, BLOCK: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, ALIGNED: tl.constexpr):  # fmt: skip  # type: ignore[no-untyped-def]
+    """The tile's tensor, its first block, and where its elements are in the tensor: (ROWS, COLUMNS), and which are there."""
+    tile = tl.program_id(0)
+    tensor, first = tl.load(tile_tensor + tile), tl.load(tile_block + tile).to(tl.int64)
+    start, size = tl.load(starts + tensor), tl.load(sizes + tensor)
+    if ALIGNED:
+        start, size = start // 8 * 8, size // 8 * 8  # as they are already, but now the compiler knows
+    row = first * BLOCK + tl.arange(0, ROWS)[:, None] * COLUMNS - start
+    index = row + tl.arange(0, COLUMNS)[None, :]
+    if ALIGNED:  # rows are in or out as a whole
+        inside = ((row >= 0) & (row < size)).broadcast_to(ROWS, COLUMNS)
+    else:
+        inside = (index >= 0) & (index < size)
+    return tensor, first, index, inside
 
 
-@triton.jit
-def _perturb_part(source, out, index, size, value):  # type: ignore[no-untyped-def]
-    inside = (index >= 0) & (index < size)
+@triton.jit(do_not_specialize=["seed", "step", "query"])
+def _perturb(  # type: ignore[no-untyped-def]
+    tile_tensor, tile_block, sources, source_offsets, outs, out_offsets, starts, sizes, radii, seed, step, query,
+    GAUSSIAN: tl.constexpr, BLOCKS: tl.constexpr, ALIGNED: tl.constexpr,
+):  # fmt: skip
+    if GAUSSIAN:
+        tensor, first, index, inside = _elements(tile_tensor, tile_block, starts, sizes, 4, BLOCKS, 4, ALIGNED)
+    else:
+        tensor, first, index, inside = _elements(tile_tensor, tile_block, starts, sizes, 128, BLOCKS * 16, 8, ALIGNED)
+    source, out = _at(sources, source_offsets, tensor, ALIGNED), _at(outs, out_offsets, tensor, ALIGNED)
+    radius = tl.load(radii + tensor)
     theta = tl.load(source + index, mask=inside, other=0.0)
+    block = (first + tl.arange(0, BLOCKS)).to(tl.uint32)
+    step, query = step.to(tl.uint32), query.to(tl.uint32)
+    if GAUSSIAN:
+        n0, n1, n2, n3 = normals(seed, block, step, query)
+        value = radius * quads(n0, n1, n2, n3)
+    else:
+        value = signed(seed, block, step, query, radius)
     tl.store(out + index, (theta.to(tl.float32) + value).to(theta.dtype), mask=inside)
 
 
 @triton.jit
-def _perturb(  # type: ignore[no-untyped-def]
-    tile_tensor, tile_block, sources, outs, starts, sizes, radii, seed, step, query,
-    DTYPE: tl.constexpr, GAUSSIAN: tl.constexpr, BLOCKS: tl.constexpr, RADIANS: tl.constexpr,
-):  # fmt: skip
-    tile = tl.program_id(0)
-    tensor = tl.load(tile_tensor + tile)
-    block = tl.load(tile_block + tile) + tl.arange(0, BLOCKS)
-    source = tl.load(sources + tensor).to(tl.pointer_type(DTYPE))
-    out = tl.load(outs + tensor).to(tl.pointer_type(DTYPE))
-    start, size, radius = tl.load(starts + tensor), tl.load(sizes + tensor), tl.load(radii + tensor)
-    zero = tl.zeros([BLOCKS], tl.uint32)
-    w0, w1, w2, w3 = tl.philox(seed, block.to(tl.uint32), zero + query, zero + step, zero)
-    if GAUSSIAN:
-        n0, n1 = _normal(w0, w1, RADIANS)
-        n2, n3 = _normal(w2, w3, RADIANS)
-        index = block * 4 - start
-        _perturb_part(source, out, index, size, radius * n0)
-        _perturb_part(source, out, index + 1, size, radius * n1)
-        _perturb_part(source, out, index + 2, size, radius * n2)
-        _perturb_part(source, out, index + 3, size, radius * n3)
-    else:
-        lanes = tl.arange(0, 32)
-        index = block[:, None] * 128 + lanes[None, :] - start
-        _perturb_part(source, out, index, size, _signed(w0, lanes, radius))
-        _perturb_part(source, out, index + 32, size, _signed(w1, lanes, radius))
-        _perturb_part(source, out, index + 64, size, _signed(w2, lanes, radius))
-        _perturb_part(source, out, index + 96, size, _signed(w3, lanes, radius))
-
-
-@triton.jit
-def _move_part(  # type: ignore[no-untyped-def]
-    parameter, m_at, v_at, index, size, g, lr, shrink, beta1, beta2, eps, RULE: tl.constexpr
-):
-    inside = (index >= 0) & (index < size)
-    held = tl.load(parameter + index, mask=inside, other=0.0)
-    theta = held.to(tl.float32) * shrink
+def _moved(theta, g, m_at, v_at, index, inside, lr, beta1, beta2, eps, RULE: tl.constexpr):  # type: ignore[no-untyped-def]
+    """theta after a step of the rule, whose vectors are read and written."""
     if RULE == "sgd":
         theta -= lr * g
     elif RULE == "sign":
@@ -111,147 +102,164 @@ def _move_part(  # type: ignore[no-untyped-def]
                 theta -= lr * (m / tl.sqrt(v + eps))
             tl.store(v_at + index, v.to(kept_v.dtype), mask=inside)
         tl.store(m_at + index, m.to(kept.dtype), mask=inside)
-    tl.store(parameter + index, theta.to(held.dtype), mask=inside)
+    return theta
 
 
-@triton.jit
+@triton.jit(
+    do_not_specialize=["count", "stride", "total", "plain_total", "fresh", "seed", "rounding_step", "shift_whole"]
+)
 def _move(  # type: ignore[no-untyped-def]
-    tile_tensor, tile_block, parameters, ms, vs, starts, sizes, steps, queries, coefficients, count, seed,
-    lr, shrink, beta1, beta2, eps,
-    DTYPE: tl.constexpr, KEPT: tl.constexpr, RULE: tl.constexpr, GAUSSIAN: tl.constexpr, BLOCKS: tl.constexpr,
-    RADIANS: tl.constexpr,
+    tile_tensor, tile_block, parameters, parameter_offsets, ms, m_offsets, vs, v_offsets, losts, lost_offsets,
+    weighted, weighted_offsets, plain, plain_offsets, starts, sizes,
+    steps, queries, digits, coefficients, count, stride, total, plain_total, fresh, seed, rounding_step,
+    unit, shift_whole, shift_part, lr, shrink, beta1, beta2, eps,
+    RULE: tl.constexpr, GAUSSIAN: tl.constexpr, BLOCKS: tl.constexpr,
+    GROUPS: tl.constexpr, ALIGNED: tl.constexpr, ROUNDING: tl.constexpr, LOST: tl.constexpr, SUMS: tl.constexpr, ASM: tl.constexpr,
 ):  # fmt: skip
-    tile = tl.program_id(0)
-    tensor = tl.load(tile_tensor + tile)
-    block = tl.load(tile_block + tile) + tl.arange(0, BLOCKS)
-    parameter = tl.load(parameters + tensor).to(tl.pointer_type(DTYPE))
-    m_at = tl.load(ms + tensor).to(tl.pointer_type(KEPT))
-    v_at = tl.load(vs + tensor).to(tl.pointer_type(KEPT))
-    start, size = tl.load(starts + tensor), tl.load(sizes + tensor)
-    zero = tl.zeros([BLOCKS], tl.uint32)
     if GAUSSIAN:
+        tensor, first, index, inside = _elements(tile_tensor, tile_block, starts, sizes, 4, BLOCKS, 4, ALIGNED)
+        block = (first + tl.arange(0, BLOCKS)).to(tl.uint32)
         g0 = tl.zeros([BLOCKS], tl.float32)
         g1, g2, g3 = g0, g0, g0
         r = 0
         while r < count:  # not range(): its length is known at run time only, and one compilation serves every window
             c = tl.load(coefficients + r)
-            w0, w1, w2, w3 = tl.philox(
-                seed,
-                block.to(tl.uint32),
-                zero + tl.load(queries + r).to(tl.uint32),
-                zero + tl.load(steps + r).to(tl.uint32),
-                zero,
-            )
-            n0, n1 = _normal(w0, w1, RADIANS)
-            n2, n3 = _normal(w2, w3, RADIANS)
+            n0, n1, n2, n3 = normals(seed, block, tl.load(steps + r).to(tl.uint32), tl.load(queries + r).to(tl.uint32))
             g0, g1, g2, g3 = g0 + c * n0, g1 + c * n1, g2 + c * n2, g3 + c * n3
             r += 1
-        index = block * 4 - start
-        _move_part(parameter, m_at, v_at, index, size, g0, lr, shrink, beta1, beta2, eps, RULE)
-        _move_part(parameter, m_at, v_at, index + 1, size, g1, lr, shrink, beta1, beta2, eps, RULE)
-        _move_part(parameter, m_at, v_at, index + 2, size, g2, lr, shrink, beta1, beta2, eps, RULE)
-        _move_part(parameter, m_at, v_at, index + 3, size, g3, lr, shrink, beta1, beta2, eps, RULE)
+        g = quads(g0, g1, g2, g3)
     else:
-        lanes = tl.arange(0, 32)
-        s0 = tl.zeros([BLOCKS, 32], tl.float32)
-        s1, s2, s3 = s0, s0, s0
+        tensor, first, index, inside = _elements(tile_tensor, tile_block, starts, sizes, 128, BLOCKS * 16, 8, ALIGNED)
+        lane = tl.arange(0, 8)
+        mask = (0x01010101 << lane).to(tl.uint32)[None, :]
+        s0 = tl.zeros([BLOCKS * 16, 8], tl.int32)
+        s1, s2, p = s0, s0, s0
         r = 0
-        while r < count:  # not range(): its length is known at run time only, and one compilation serves every window
-            c = tl.load(coefficients + r)
-            w0, w1, w2, w3 = tl.philox(
-                seed,
-                block.to(tl.uint32),
-                zero + tl.load(queries + r).to(tl.uint32),
-                zero + tl.load(steps + r).to(tl.uint32),
-                zero,
-            )
-            s0 += _signed(w0, lanes, c)
-            s1 += _signed(w1, lanes, c)
-            s2 += _signed(w2, lanes, c)
-            s3 += _signed(w3, lanes, c)
-            r += 1
-        index = block[:, None] * 128 + lanes[None, :] - start
-        _move_part(parameter, m_at, v_at, index, size, s0, lr, shrink, beta1, beta2, eps, RULE)
-        _move_part(parameter, m_at, v_at, index + 32, size, s1, lr, shrink, beta1, beta2, eps, RULE)
-        _move_part(parameter, m_at, v_at, index + 64, size, s2, lr, shrink, beta1, beta2, eps, RULE)
-        _move_part(parameter, m_at, v_at, index + 96, size, s3, lr, shrink, beta1, beta2, eps, RULE)
-
-
-@dataclass(frozen=True)
-class Tiles:
-    """The tiles of some tensors of one dtype on one device: made once, used at every step.
-
-    Attributes:
-        tensor: which tensor each tile is of.
-        block: its first Philox block.
-        starts, sizes: of each tensor, where it begins in a direction and how many elements it has.
-    """
-
-    tensor: Tensor
-    block: Tensor
-    starts: Tensor
-    sizes: Tensor
-
-    @classmethod
-    def of(cls, tensors: Sequence[Tensor], starts: Sequence[int], law: str) -> Tiles:
-        """`starts` says where each tensor's elements begin in a direction."""
-        which: list[int] = []
-        first: list[int] = []
-        for place, (tensor, start) in enumerate(zip(tensors, starts, strict=True)):
-            begin, end = start // _ELEMENTS[law], -(-(start + tensor.numel()) // _ELEMENTS[law])
-            blocks = range(begin, end, _BLOCKS[law])
-            which += [place] * len(blocks)
-            first += blocks
-        device = tensors[0].device
-        sizes = [tensor.numel() for tensor in tensors]
-        return cls(
-            torch.tensor(which, dtype=torch.int32, device=device),
-            *(torch.tensor(numbers, dtype=torch.int64, device=device) for numbers in (first, starts, sizes)),
-        )
+        while r < count:
+            chunks = turned_chunks(seed, first, steps, queries, r, BLOCKS, GROUPS, ASM)
+            at = digits + r // 4
+            if GROUPS == 4:
+                even, odd = tl.split(tl.reshape(chunks, [BLOCKS * 16, 2, 2]))
+                x0, x2 = tl.split(even)
+                x1, x3 = tl.split(odd)
+                for group in tl.static_range(4):
+                    x = x0 if group == 0 else (x1 if group == 1 else (x2 if group == 2 else x3))
+                    bits = x[:, None] & mask
+                    s0 = dp4a(bits, tl.load(at + group), s0, ASM)
+                    s1 = dp4a(bits, tl.load(at + stride + group), s1, ASM)
+                    s2 = dp4a(bits, tl.load(at + 2 * stride + group), s2, ASM)
+                    if SUMS == 2:
+                        p = dp4a(bits, tl.load(at + 3 * stride + group), p, ASM)
+            else:
+                bits = tl.reshape(chunks, [BLOCKS * 16])[:, None] & mask
+                s0 = dp4a(bits, tl.load(at), s0, ASM)
+                s1 = dp4a(bits, tl.load(at + stride), s1, ASM)
+                s2 = dp4a(bits, tl.load(at + 2 * stride), s2, ASM)
+                if SUMS == 2:
+                    p = dp4a(bits, tl.load(at + 3 * stride), p, ASM)
+            r += 4 * GROUPS
+        if SUMS == 0:
+            share = (1.0 / (1 << lane).to(tl.float32))[None, :]
+            sums = share * (s2.to(tl.float32) * 65536.0 + (s1.to(tl.float32) * 256.0 + s0.to(tl.float32)))
+            g = unit * (total - 2.0 * sums)
+        else:
+            h_at = _at(weighted, weighted_offsets, tensor, ALIGNED)
+            h = total - 2 * (((s2 >> lane) << 16) + ((s1 >> lane) << 8) + (s0 >> lane))
+            if fresh == 0:
+                h += tl.load(h_at + index, mask=inside, other=0)
+            tl.store(h_at + index, h, mask=inside)
+            if SUMS == 2:
+                p_at = _at(plain, plain_offsets, tensor, ALIGNED)
+                count_of = plain_total - 2 * (p >> lane)
+                if fresh == 0:
+                    count_of += tl.load(p_at + index, mask=inside, other=0).to(tl.int32)
+                tl.store(p_at + index, count_of.to(tl.int8), mask=inside)
+                g = unit * ((h - shift_whole * count_of).to(tl.float32) - shift_part * count_of.to(tl.float32))
+            else:
+                g = unit * h.to(tl.float32)
+    parameter = _at(parameters, parameter_offsets, tensor, ALIGNED)
+    m_at, v_at = _at(ms, m_offsets, tensor, ALIGNED), _at(vs, v_offsets, tensor, ALIGNED)
+    held = tl.load(parameter + index, mask=inside, other=0.0)
+    theta = held.to(tl.float32)
+    if ROUNDING == "compensated":
+        lost_at = _at(losts, lost_offsets, tensor, ALIGNED)
+        theta += tl.load(lost_at + index, mask=inside, other=0.0).to(tl.float32)
+    theta = _moved(theta * shrink, g, m_at, v_at, index, inside, lr, beta1, beta2, eps, RULE)
+    if ROUNDING == "stochastic":
+        if GAUSSIAN:
+            at_random = rounded_at_random(tl.reshape(theta, [BLOCKS // 2, 8]), seed, first * 4, rounding_step, BLOCKS // 2, LOST)
+            theta = tl.reshape(at_random, [BLOCKS, 4])
+        else:
+            theta = rounded_at_random(theta, seed, first * 128, rounding_step, BLOCKS * 16, LOST)
+    new = theta.to(held.dtype)
+    tl.store(parameter + index, new, mask=inside)
+    if ROUNDING == "compensated":
+        tl.store(lost_at + index, (theta - new.to(tl.float32)).to(held.dtype), mask=inside)
 
 
 def perturb(
     outs: Sequence[Tensor], sources: Sequence[Tensor], tiles: Tiles, address: Address, law: str, radii: Sequence[float]
 ) -> None:
     """outs = sources + radius u: contiguous tensors of one dtype, all in one launch."""
-    device = sources[0].device
-    _perturb[(len(tiles.tensor),)](
-        tiles.tensor, tiles.block, _pointers(sources), _pointers(outs), tiles.starts, tiles.sizes,
-        torch.tensor(radii, dtype=torch.float32, device=device), address.seed, address.step, address.query,
-        DTYPE=_DTYPES[sources[0].dtype], GAUSSIAN=law == "gaussian", BLOCKS=_BLOCKS[law], RADIANS=_RADIANS,
+    from_, to = tiles.pointers("sources", sources), tiles.pointers("outs", outs)
+    _perturb[(tiles.count,)](
+        tiles.tensor, tiles.block, *from_.arguments, *to.arguments, tiles.starts, tiles.sizes, tiles.numbers("radii", radii),
+        address.seed, address.step, address.query,
+        GAUSSIAN=law == "gaussian", BLOCKS=tiles.blocks,
+        ALIGNED=tiles.aligned and from_.aligned and to.aligned,
     )  # fmt: skip
+
+
+def has_rule(rule: Any) -> bool:
+    """Whether there is a kernel for an update rule."""
+    return rule.name in RULES and not getattr(rule, "amsgrad", False) and not getattr(rule, "corrected", False)
 
 
 def move(
     parameters: Sequence[Tensor], vectors: Sequence[dict[str, Tensor]], tiles: Tiles, addresses: Sequence[Address],
-    coefficients: Sequence[float], law: str, rule: Any, *, lr: float, weight_decay: float = 0.0,
+    coefficients: Sequence[float], law: str, rule: Any, *, lr: float, weight_decay: float = 0.0, rounding: str = "nearest",
+    at: Address | None = None, sums: Sums | None = None,
 ) -> None:  # fmt: skip
-    """Moves contiguous tensors of one dtype along the sum of c u, by `rule`, in one launch and one pass.
+    """Moves contiguous tensors of one dtype by `rule` along the sum of c u, in one launch and one pass.
 
-    `vectors` are the rule's, flat, of one dtype for all tensors.
+    Args:
+        vectors: the rule's, flat, of one dtype for all tensors.
+        at: the address of the words that round, with `rounding="stochastic"`.
+        sums: running sums, with `addresses` and `coefficients` of what enters and leaves them; the estimate is then theirs.
     """
-    if rule.name not in RULES:
+    if not has_rule(rule):
         raise ValueError(f"there is no kernel for update {rule.name!r}; there are for {', '.join(RULES)}")
-    device = parameters[0].device
+    dtype, names, gaussian = parameters[0].dtype, RULES[rule.name], law == "gaussian"
+    own = tiles.pointers("parameters", parameters)
+    rounding = rounding if _LOST[dtype] else "nearest"
+    tables = {name: tiles.pointers(name, [vector[name] for vector in vectors]) for name in names}
+    if rounding == "compensated":
+        tables["lost"] = tiles.pointers("lost", [vector["lost"] for vector in vectors])
+    if sums:
+        tables["weighted"] = tiles.pointers("weighted", [sums.tensors[parameter][0] for parameter in parameters])
+        if sums.shifts:
+            tables["plain"] = tiles.pointers("plain", [sums.tensors[parameter][1] for parameter in parameters])
+    groups = 1 if len(addresses) <= 4 else 4
+    stride = -(-len(addresses) // (4 * groups)) * groups  # of quads of directions
+    whole, unit = (sums.whole, sums.unit) if sums else whole_numbers(coefficients)
+    plain = sums.plain if sums else np.zeros(0, np.int64)
+    numbers = np.zeros((12, stride), np.int32)
+    for row, column in enumerate(zip(*((a.step, a.query) for a in addresses), strict=True)):
+        numbers[4 * row : 4 * row + 4].reshape(-1)[: len(addresses)] = np.array(column, np.uint32).view(np.int32)
+    if not gaussian:
+        numbers[8:11] = digits_of(whole, stride)
+        numbers[11] = digits_of(plain, stride)[0]
+    table = tiles.numbers("step", numbers)
+    coefficients_ = tiles.numbers("coefficients", coefficients) if gaussian else table
     beta1, beta2 = (*getattr(rule, "betas", (getattr(rule, "beta", 0.0),)), 0.0)[:2]
-    names = RULES[rule.name]
-    kept = vectors[0][names[0]].dtype if names else torch.float32
-    ms, vs = (
-        _pointers([vector[name] for vector in vectors]) if name in names else _pointers(parameters)
-        for name in ("m", "v")
-    )
-    numbers = [torch.tensor(column, dtype=torch.int64, device=device) for column in zip(*addresses, strict=True)]
-    _move[(len(tiles.tensor),)](
-        tiles.tensor, tiles.block, _pointers(parameters), ms, vs, tiles.starts, tiles.sizes, numbers[1], numbers[2],
-        torch.tensor(coefficients, dtype=torch.float32, device=device), len(addresses), addresses[0].seed,
+    _move[(tiles.count,)](
+        tiles.tensor, tiles.block, *own.arguments,
+        *(what for name in ("m", "v", "lost", "weighted", "plain") for what in tables.get(name, own).arguments), tiles.starts, tiles.sizes,
+        table[0:4], table[4:8], table[8:], coefficients_, len(addresses), stride, int(whole.sum()), int(plain.sum()),
+        int(bool(sums and sums.fresh)), addresses[0].seed, at.step if at else 0,
+        unit, (sums.shift_whole or 0) if sums else 0, sums.shift_part if sums else 0.0,
         lr, 1.0 - lr * weight_decay, beta1, beta2, getattr(rule, "eps", 0.0),
-        DTYPE=_DTYPES[parameters[0].dtype], KEPT=_DTYPES[kept], RULE=rule.name, GAUSSIAN=law == "gaussian", BLOCKS=_BLOCKS[law],
-        RADIANS=_RADIANS,
+        RULE=rule.name, GAUSSIAN=gaussian, BLOCKS=tiles.blocks, GROUPS=groups,
+        ALIGNED=tiles.aligned and all(pointers.aligned for pointers in (own, *tables.values())),
+        ROUNDING=rounding, LOST=_LOST[dtype], SUMS=0 if sums is None else 1 + int(sums.shifts), ASM=_ASM,
     )  # fmt: skip
-
-
-def _pointers(tensors: Sequence[Tensor]) -> Tensor:
-    for tensor in tensors:
-        if not tensor.is_contiguous():
-            raise ValueError(f"the kernels take contiguous tensors, got one of shape {tuple(tensor.shape)} that is not")
-    return torch.tensor([tensor.data_ptr() for tensor in tensors], dtype=torch.int64, device=tensors[0].device)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from zoar.kernels import reference
-from zoar.kernels.reference import Address
+from zoar.kernels.reference import Address, Sums
 from zoar.torch_optim.layout import Segment, neighbours, overlaps
 from zoar.updates import UpdateRule
 
@@ -47,6 +47,7 @@ class Move:
     weight_decay: float
     rounding: str
     at: Address  # of the words that round
+    sums: Sums | None = None  # with the addresses of what enters and leaves them
 
     def apply(self, segments: Sequence[Segment], states: Mapping[Tensor, dict[str, Tensor]]) -> None:
         """Moves the group's parameters; neighbours' estimates are made together."""
@@ -54,11 +55,15 @@ class Move:
             device = run[0].parameter.device
             work = torch.float64 if any(s.parameter.dtype == torch.float64 for s in run) else torch.float32
             for first, last in reference.pieces(start, stop):
-                estimate = reference.combine(
-                    self.addresses, self.coefficients, self.law, first, last - first, device, work
-                )
+                if self.sums is None:
+                    made = reference.combine(self.addresses, self.coefficients, self.law, first, last - first, device, work)
                 for segment, own, there in overlaps(run, first, last):
-                    self._move(segment, own, estimate[there], states[segment.parameter])
+                    estimate = (
+                        made[there]
+                        if self.sums is None
+                        else self.sums.estimate(segment.parameter, own, self.addresses, segment.start + own.start, work)
+                    )
+                    self._move(segment, own, estimate, states[segment.parameter])
 
     def _move(self, segment: Segment, own: slice, estimate: Tensor, state: dict[str, Tensor]) -> None:
         """Some elements of a parameter."""

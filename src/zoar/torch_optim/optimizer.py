@@ -8,16 +8,16 @@ never vectors. What a step remembers is plain numbers in `param_groups[0]`, whic
 
     history                           the window as JSON: each batch's step, radii, values and answers; a text, since distributed
                                       checkpoints take lists and dicts apart and miss those that are not as long as before
+    grid                              what running sums count from and in (`zoar.torch_optim.sums`), where there are any
     steps, evaluations, dropped       counts
     layout, law, seed                 what the window's directions depend on; compared when a state is loaded
 """
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,14 +31,17 @@ from zoar.evaluation.outcomes import NonFiniteValue
 from zoar.history import QueryBatch
 from zoar.kernels.reference import Address
 from zoar.smoothing import Smoothing
+from zoar.torch_optim.backends import choose_backend
+from zoar.torch_optim.forwards import Forwards
 from zoar.torch_optim.layout import Layout, check_parameters
 from zoar.torch_optim.moving import Move, start_state
-from zoar.torch_optim.noise import generators_kept, seed_of_step
-from zoar.torch_optim.placing import NotPlaced, Placement, Query, Snapshot, choose_placement
 from zoar.torch_optim.recipe import Recipe, check_group
+from zoar.torch_optim.sums import RunningSums
+from zoar.torch_optim.trajectory import TrajectoryLog
+from zoar.torch_optim.window import BatchWindow
 from zoar.updates import UpdateRule
 
-_RUN = ("history", "steps", "evaluations", "dropped", "layout", "law", "seed")
+_RUN = ("history", "grid", "steps", "evaluations", "dropped", "layout", "law", "seed")
 
 
 class ZOOptimizer(torch.optim.Optimizer):
@@ -63,6 +66,12 @@ class ZOOptimizer(torch.optim.Optimizer):
         placement: `"snapshot"` or `"layerwise"` (see `zoar.torch_optim.placing`), or `"auto"`: by size.
         rounding: `"nearest"`, `"stochastic"` or `"compensated"`, for low-precision weights (see `zoar.torch_optim.moving`).
         same_noise: whether all queries of a step meet the same dropout masks.
+        fold: one forward for all queries of a step, where what is trained are Linear layers such as LoRA's and the rest is frozen
+            (see `zoar.torch_optim.folding`); `not_folded` says why a model's are not.
+        extra_memory: what running sums may take beside the model, in bytes (an int) or times the parameters' own bytes (a float):
+            a step then costs the same for any window (see `zoar.torch_optim.sums`). They want 5 bytes a parameter.
+        kernels: `"triton"`, `"reference"` (plain torch), or `"auto"`: Triton's on a GPU.
+        log: a file that tells the run in kilobytes; `zoar.replay` takes it to the trained parameters.
 
     Example:
         >>> x, y = torch.eye(3), torch.tensor([[1.0], [-2.0], [0.5]])
@@ -94,14 +103,19 @@ class ZOOptimizer(torch.optim.Optimizer):
         placement: str = "auto",
         rounding: str = "nearest",
         same_noise: bool = True,
+        fold: bool = False,
+        extra_memory: float = 0.0,
+        kernels: str = "auto",
+        log: str | Path | None = None,
     ) -> None:
         self.recipe = Recipe.check(
             method=method, baseline=baseline, directions=directions, update=update, queries=queries, window=window, seed=seed,
             max_norm=max_norm, maximize=maximize, on_error=on_error, placement=placement, rounding=rounding,
-            same_noise=same_noise,
+            same_noise=same_noise, fold=fold, extra_memory=extra_memory, kernels=kernels, log=log,
         )  # fmt: skip
-        self._layout = Layout(())
-        self._placement: Placement = Snapshot(self._layout)
+        self._log: TrajectoryLog | None = None
+        self.param_groups: list[dict[str, Any]] = []
+        self._lay_out()
         super().__init__(params, {"lr": lr, "smoothing": smoothing, "weight_decay": weight_decay})
         if not self._layout.dim:
             raise ValueError("params hold no trainable parameter; give at least one with requires_grad=True")
@@ -124,7 +138,7 @@ class ZOOptimizer(torch.optim.Optimizer):
         self._lay_out()
         first = self.param_groups[0]
         counts = {name: first.get(name, 0) for name in ("steps", "evaluations", "dropped")}
-        first.update(counts, history="[]")
+        first.update(counts, history="[]", grid="")
         first.update(layout=self._layout.fingerprint(), law=self.recipe.law.name, seed=self.recipe.seed)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -132,6 +146,7 @@ class ZOOptimizer(torch.optim.Optimizer):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
+        self._log = None
         self._lay_out()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -157,13 +172,7 @@ class ZOOptimizer(torch.optim.Optimizer):
 
     def _check_whole(self, state_dict: dict[str, Any]) -> None:
         """A sentence about a state that could not be gone on from."""
-        try:
-            entries = json.loads(state_dict["param_groups"][0]["history"])
-            whole = all({"step", "values", "radii"} <= set(entry) for entry in entries)
-        except (TypeError, ValueError):
-            whole = False
-        if not whole:
-            raise ValueError("the state's history is not what a zoar optimizer writes")
+        BatchWindow.parse(state_dict["param_groups"][0]["history"])
         mine = self._by_saved_name(state_dict)
         for name, vectors in state_dict["state"].items():
             expected = start_state(mine[name].detach().reshape(-1)[:1], self.recipe.rule, self.recipe.rounding)
@@ -191,128 +200,106 @@ class ZOOptimizer(torch.optim.Optimizer):
         if closure is None:
             self._start_states()
             return None
-        for group in self.param_groups:  # schedulers write into them
-            check_group(group)
-        run = self.param_groups[0]
-        batch = self._ask(run["steps"])
-        losses = self._evaluate(batch, closure)
+        self._check_groups()
+        batch, run = self._ask(), self.param_groups[0]
+        losses = self._forwards.losses(batch, self._radii(), closure)
         values = losses.double().tolist()  # the one wait for the device
-        self._answer(batch, values)
-        entry = {**batch.state_dict(), "radii": [float(group["smoothing"]) for group in self.param_groups]}
-        history = [*json.loads(run["history"]), entry][-self.recipe.window :]
-        coefficients = self._weigh(history)
-        if coefficients is not None:
-            self._move(coefficients, history, batch.step)
-        run.update(
-            history=json.dumps(history), steps=run["steps"] + 1, evaluations=run["evaluations"] + batch.size,
-            dropped=run["dropped"] + int(sum(not math.isfinite(value) for value in values)),
-        )  # fmt: skip
+        run["evaluations"] += self._forwards.extra
+        self._take(batch, values)
         return losses[torch.isfinite(losses)].mean()
 
-    def _ask(self, step: int) -> QueryBatch:
-        estimator = self.recipe.estimator
+    @torch.no_grad()
+    def tell(self, values: Sequence[float]) -> None:
+        """A step whose losses are known: those of another machine, or of a log (`zoar.replay`)."""
+        self._check_groups()
+        batch = self._ask()
+        if len(values) != batch.size:
+            raise ValueError(f"a step has {batch.size} queries, got {len(values)} values")
+        self._take(batch, [float(value) for value in values])
+
+    def _ask(self) -> QueryBatch:
+        estimator, step = self.recipe.estimator, self.param_groups[0]["steps"]
         return QueryBatch(step, 1.0, self.recipe.queries, 0, estimator.two_sided, estimator.centred)
 
-    def _evaluate(self, batch: QueryBatch, closure: Callable[[], Any]) -> Tensor:
-        """The losses in slot order."""
-        with self._noise(batch.step) as seeded:
-            try:
-                return torch.stack(
-                    [self._loss(self._placement, batch, slot, closure, seeded) for slot in range(batch.size)]
-                )
-            except NotPlaced as reason:
-                if self.recipe.placement == "layerwise":
-                    raise NotPlaced(
-                        f"{reason}; placement='layerwise' cannot reach them, placement='snapshot' can"
-                    ) from None
-                self._placement = Snapshot(self._layout)
-                self.param_groups[0]["evaluations"] += 1
-                return torch.stack(
-                    [self._loss(self._placement, batch, slot, closure, seeded) for slot in range(batch.size)]
-                )
+    def _check_groups(self) -> None:
+        for group in self.param_groups:  # schedulers write into them
+            check_group(group)
 
-    def _loss(
-        self, placement: Placement, batch: QueryBatch, slot: int, closure: Callable[[], Any], seeded: Callable[[], None]
-    ) -> Tensor:
-        k = batch.directions
-        side = 0.0 if batch.centred and slot == batch.size - 1 else 1.0 if slot < k else -1.0
-        radii = [side * float(group["smoothing"]) for group in self.param_groups]
-        query = Query(Address(self.recipe.seed, batch.step, slot % k), self.recipe.law.name, radii)
-        seeded()
-        try:
-            with placement.at(query), torch.inference_mode():
-                loss = closure()
-        except RuntimeError as error:
-            if "require grad" in str(error) or "inference tensor" in str(error).lower():
-                raise RuntimeError(
-                    f"the closure takes a gradient; a zeroth-order step is forward passes only ({error})"
-                ) from error
-            raise
-        return _as_scalar(loss, slot, batch)
+    def _radii(self) -> tuple[float, ...]:
+        return tuple(float(group["smoothing"]) for group in self.param_groups)
 
-    @contextmanager
-    def _noise(self, step: int) -> Iterator[Callable[[], None]]:
-        """Yields what is to be called before each query."""
-        if not self.recipe.same_noise:
-            yield lambda: None
-            return
-        seed = seed_of_step(self.recipe.seed, step)
-        with generators_kept(self._layout.devices()) as generators:
+    def _take(self, batch: QueryBatch, values: list[float]) -> None:
+        """Losses in slot order to a step."""
+        run = self.param_groups[0]
+        dropped = self._answer(batch, values)
+        window = self._window().with_newest(batch, self._radii(), self.recipe.window)
+        coefficients = window.weigh(self.recipe.estimator, self)
+        if self.recipe.log is not None:
+            self._log = self._log or TrajectoryLog(self.recipe.log)
+            self._log.append(self.recipe, self._layout, self.param_groups, batch.step, values)
+        if coefficients is not None:
+            self._move(coefficients, window, batch.step)
+        run.update(
+            history=window.text, steps=run["steps"] + 1, evaluations=run["evaluations"] + batch.size,
+            dropped=run["dropped"] + dropped,
+        )  # fmt: skip
+        self._known = window
 
-            def seeded() -> None:
-                for generator in generators:
-                    generator.manual_seed(seed)
-
-            yield seeded
-
-    def _answer(self, batch: QueryBatch, values: list[float]) -> None:
+    def _answer(self, batch: QueryBatch, values: list[float]) -> int:
+        """Puts the losses into their batch; how many were none."""
+        usable = np.isfinite(values)
+        if not usable.all() and self.recipe.on_error == "raise":
+            slot = int(np.argmin(usable))
+            raise NonFiniteValue(
+                f"the loss of query {slot + 1} of {batch.size} in step {batch.step} is {values[slot]:g}; parameters and state are as "
+                'they were. on_error="drop" leaves such queries out; a loss taken in float32 overflows later'
+            )
         sign = -1.0 if self.recipe.maximize else 1.0
         for slot, value in enumerate(values):
-            usable = math.isfinite(value)
-            if not usable and self.recipe.on_error == "raise":
-                raise NonFiniteValue(
-                    f"the loss of query {slot + 1} of {batch.size} in step {batch.step} is {value:g}; parameters and state are as "
-                    'they were. on_error="drop" leaves such queries out; a loss taken in float32 overflows later'
-                )
-            batch.answer(slot, sign * value if usable else None)
+            batch.answer(slot, sign * value if usable[slot] else None)
+        return int((~usable).sum())
 
-    def _weigh(self, history: list[dict[str, Any]]) -> Coefficients | None:
-        """The estimate for a radius of 1 everywhere, as coefficients."""
-        estimator, shares = self.recipe.estimator, {}
-        for entry in history:
-            batch = QueryBatch.from_state_dict({name: value for name, value in entry.items() if name != "radii"})
-            share = estimator.share(batch, self)  # type: ignore[arg-type]  # of directions it wants law, dim and norms
-            if share is not None:
-                shares[batch.step] = share
-        return estimator.coefficients(shares) if shares else None
+    def _window(self) -> BatchWindow:
+        """What `history` says."""
+        text = self.param_groups[0]["history"]
+        if self._known.text is not text:
+            self._known = BatchWindow.parse(text)
+        return self._known
 
-    def _move(self, coefficients: Coefficients, history: list[dict[str, Any]], step: int) -> None:
-        seed, dense = self.recipe.seed, coefficients.dense()
-        radii = {entry["step"]: entry["radii"] for entry in history}
-        addresses = [Address(seed, at, query) for at, row in dense.items() for query in range(len(row))]
-        for_group = [
-            np.concatenate([row / radii[at][index] for at, row in dense.items()])
-            for index in range(len(self.param_groups))
+    def _move(self, coefficients: Coefficients, window: BatchWindow, step: int) -> None:
+        radii, dense, run = window.radii(), coefficients.dense(), self.param_groups[0]
+        rows = [
+            np.concatenate([row / radii[at][group] for at, row in dense.items()]) for group in range(len(self.param_groups))
         ]
-        shrink = self._shrink(for_group)
+        shrink = self._shrink(rows)
         self._start_states()
+        planned = self._sums.plan(coefficients, run["grid"]) if len(set(radii.values())) == 1 else None
+        if planned is None:
+            addresses = [Address(self.recipe.seed, at, query) for at, row in dense.items() for query in range(len(row))]
+        else:
+            addresses = planned[0].addresses
         for index, group in enumerate(self.param_groups):
-            Move(
-                addresses, (shrink * for_group[index]).tolist(), self.recipe.law.name, self.recipe.rule, float(group["lr"]),
-                float(group["weight_decay"]), self.recipe.rounding, Address(seed, step, 0),
-            ).apply([segment for segment in self._layout.segments if segment.group == index], self.state)  # fmt: skip
+            sums = planned and planned[0].of(self._sums.tensors, shrink / radii[step][index])
+            move = Move(
+                addresses, (shrink * rows[index]).tolist(), self.recipe.law.name, self.recipe.rule, float(group["lr"]),
+                float(group["weight_decay"]), self.recipe.rounding, Address(self.recipe.seed, step, 0), sums or None,
+            )  # fmt: skip
+            self._backend.apply(move, [segment for segment in self._layout.segments if segment.group == index], self.state)
+        if planned is not None:
+            self._sums.done(planned[0])
+            run["grid"] = planned[1]
 
     def _start_states(self) -> None:
         for segment in self._layout.segments:
             if segment.parameter not in self.state:
                 self.state[segment.parameter] = start_state(segment.parameter, self.recipe.rule, self.recipe.rounding)
 
-    def _shrink(self, for_group: list[np.ndarray]) -> float:
+    def _shrink(self, rows: list[np.ndarray]) -> float:
         """What the estimate is multiplied by to have a norm of at most max_norm."""
         if self.recipe.max_norm is None:
             return 1.0
         sizes = self._layout.sizes()
-        norm = math.sqrt(sum(size * float((row**2).sum()) for size, row in zip(sizes, for_group, strict=True)))
+        norm = math.sqrt(sum(size * float((row**2).sum()) for size, row in zip(sizes, rows, strict=True)))
         return min(1.0, self.recipe.max_norm / norm) if norm else 1.0
 
     # -- what the estimators ask of directions ----------------------------------------------------------------------------
@@ -330,9 +317,20 @@ class ZOOptimizer(torch.optim.Optimizer):
     def squared_norms(self, step: int) -> None:
         """Not held here; only the optimal baseline asks."""
 
+    @property
+    def not_folded(self) -> str:
+        """Why the queries of a step run one after the other; empty while they share a forward, or may yet."""
+        return self._forwards.not_folded
+
     def _lay_out(self) -> None:
         self._layout = Layout(self.param_groups)
-        self._placement = choose_placement(self.recipe.placement, self._layout)
+        self._backend = choose_backend(self.recipe.kernels, self._layout)
+        self._forwards = Forwards(self._layout, self.recipe, self._backend)
+        allowed = self.recipe.extra_memory
+        self._sums = RunningSums(
+            self._layout, allowed if isinstance(allowed, int) else allowed * self._layout.bytes(), self.recipe.seed, self.recipe.law.name
+        )
+        self._known = BatchWindow()
 
 
 class ZoAR(ZOOptimizer):
@@ -342,15 +340,3 @@ class ZoAR(ZOOptimizer):
         if "method" in options:
             raise TypeError("ZoAR is the method; use zoar.ZOOptimizer to choose another")
         super().__init__(params, lr, method="zoar", **options)
-
-
-def _as_scalar(loss: Any, slot: int, batch: QueryBatch) -> Tensor:
-    """A loss as a float32 number on its device (float64 stays)."""
-    where = f"the closure's loss at query {slot + 1} of {batch.size}"
-    if isinstance(loss, (int, float)) and not isinstance(loss, bool):
-        return torch.tensor(float(loss), dtype=torch.float64)
-    if not isinstance(loss, Tensor) or loss.is_complex() or loss.dtype == torch.bool:
-        raise TypeError(f"{where} must be a number or a tensor of one number, got {type(loss).__name__}: {loss!r}")
-    if loss.numel() != 1:
-        raise ValueError(f"{where} must be one number, got shape {tuple(loss.shape)}; take its mean")
-    return loss.detach().clone().reshape(()).to(torch.float64 if loss.dtype == torch.float64 else torch.float32)

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -29,6 +30,7 @@ from zoar.torch_optim.layout import Layout, Segment, neighbours, overlaps
 PLACEMENTS = ("auto", "snapshot", "layerwise")
 #: A copy of the parameters may be as large as this before `auto` goes layer by layer.
 SMALL = 256 << 20
+_EIGHTS = 32  # elements: tensors in scratch memory begin where the kernels can load eight at once
 
 
 @dataclass(frozen=True)
@@ -55,11 +57,17 @@ class NotPlaced(RuntimeError):
     """A parameter that no module's forward was seen to use."""
 
 
+class Writer(Protocol):
+    """What writes perturbed parameters (see `zoar.torch_optim.backends`)."""
+
+    def write(self, query: Query, places: Sequence[tuple[Segment, Tensor]]) -> None: ...
+
+
 class Placement(ABC):
     """Places queries."""
 
-    def __init__(self, layout: Layout) -> None:
-        self._layout = layout
+    def __init__(self, layout: Layout, writer: Writer) -> None:
+        self._layout, self._writer = layout, writer
 
     @abstractmethod
     def at(self, query: Query) -> Any:
@@ -69,8 +77,8 @@ class Placement(ABC):
 class Snapshot(Placement):
     """One copy of everything."""
 
-    def __init__(self, layout: Layout) -> None:
-        super().__init__(layout)
+    def __init__(self, layout: Layout, writer: Writer) -> None:
+        super().__init__(layout, writer)
         self._copies: list[Tensor] | None = None
 
     @contextmanager
@@ -78,7 +86,7 @@ class Snapshot(Placement):
         segments = self._layout.segments
         if self._copies is None:
             self._copies = [torch.empty_like(s.parameter, memory_format=torch.contiguous_format) for s in segments]
-        query.write(list(zip(segments, self._copies, strict=True)))
+        self._writer.write(query, list(zip(segments, self._copies, strict=True)))
         own = [segment.parameter.data for segment in segments]
         try:
             for segment, copy in zip(segments, self._copies, strict=True):
@@ -90,18 +98,22 @@ class Snapshot(Placement):
 
 
 class Layerwise(Placement):
-    """A module at a time. Hooks on all modules are there only while the closure runs."""
+    """A block of modules at a time. Hooks on all modules are there only while the closure runs.
 
-    def __init__(self, layout: Layout) -> None:
-        super().__init__(layout)
+    A block is a module whose parameters, its children's included, are no more than the largest module has of its own, or a
+    thirty-second of the model: of a transformer a layer. So a layer is one launch, not one for each of its tensors.
+    """
+
+    def __init__(self, layout: Layout, writer: Writer) -> None:
+        super().__init__(layout, writer)
         self._segments = {id(segment.parameter): segment for segment in layout.segments}
         self._scratch: dict[tuple[int, torch.dtype, torch.device], Tensor] = {}
+        self._blocks: WeakKeyDictionary[torch.nn.Module, list[Segment]] = WeakKeyDictionary()
+        self._limit = max([layout.bytes() // 32, *(_bytes_of([segment]) for segment in layout.segments)])
 
     @contextmanager
     def at(self, query: Query) -> Iterator[None]:
-        stack: list[
-            list[tuple[Tensor, Tensor]]
-        ] = []  # of each module that is running, its parameters and their own data
+        stack: list[list[tuple[Segment, Tensor]]] = []  # of each module that is running, what it placed, and its own data
         used: set[int] = set()
         placed: set[int] = set()
         thread = threading.get_ident()  # the hooks are the process's: what other threads run is not ours
@@ -109,25 +121,27 @@ class Layerwise(Placement):
         def enter(module: torch.nn.Module, inputs: Any) -> None:
             if threading.get_ident() != thread:
                 return
-            mine = {id(p): p for p in module._parameters.values() if p is not None and id(p) in self._segments}
-            fresh = {key: p for key, p in mine.items() if key not in placed}  # a module within itself is placed already
-            stack.append([(parameter, parameter.data) for parameter in fresh.values()])
-            used.update(mine)
-            taken: dict[tuple[torch.dtype, torch.device], int] = {}
-            rooms = {key: self._room(len(stack), parameter, fresh, taken) for key, parameter in fresh.items()}
-            query.write(
-                sorted(((self._segments[key], room) for key, room in rooms.items()), key=lambda pair: pair[0].start)
-            )
-            for key, parameter in fresh.items():
-                parameter.data = rooms[key]
-            placed.update(fresh)
+            block = self._blocks.get(module)
+            if block is None:
+                block = self._blocks[module] = self._block_of(module)
+            fresh = [segment for segment in block if id(segment) not in placed]  # what a module around has placed already
+            stack.append([(segment, segment.parameter.data) for segment in fresh])
+            if not fresh:
+                return
+            depth = sum(map(bool, stack))
+            rooms = self._rooms(depth, fresh)
+            self._writer.write(query, list(zip(fresh, rooms, strict=True)))
+            for segment, room in zip(fresh, rooms, strict=True):
+                segment.parameter.data = room
+                placed.add(id(segment))
+                used.add(id(segment))
 
         def leave(module: torch.nn.Module, inputs: Any, output: Any) -> None:
             if threading.get_ident() != thread:
                 return
-            for parameter, data in stack.pop():
-                parameter.data = data
-                placed.discard(id(parameter))
+            for segment, data in stack.pop():
+                segment.parameter.data = data
+                placed.discard(id(segment))
 
         hooks = [register_module_forward_pre_hook(enter), register_module_forward_hook(leave, always_call=True)]
         try:
@@ -137,7 +151,7 @@ class Layerwise(Placement):
                 hook.remove()
             while stack:
                 leave(None, None, None)  # type: ignore[arg-type]  # whatever an exception left
-        missing = [segment for key, segment in self._segments.items() if key not in used]
+        missing = [segment for segment in self._layout.segments if id(segment) not in used]
         if missing:
             shapes = " ".join(str(tuple(segment.parameter.shape)) for segment in missing[:3])
             raise NotPlaced(
@@ -145,22 +159,40 @@ class Layerwise(Placement):
                 "module of their own"
             )
 
-    def _room(
-        self, depth: int, parameter: Tensor, together: Mapping[int, Tensor], taken: dict[tuple[torch.dtype, torch.device], int]
-    ) -> Tensor:  # fmt: skip
-        """Scratch memory for one of a module's parameters; modules inside one another have their own."""
-        kind = (parameter.dtype, parameter.device)
-        whole = sum(p.numel() for p in together.values() if (p.dtype, p.device) == kind)
-        scratch = self._scratch.get((depth, *kind))
-        if scratch is None or scratch.numel() < whole:
-            scratch = self._scratch[depth, *kind] = torch.empty(whole, dtype=kind[0], device=kind[1])
-        begin = taken.get(kind, 0)
-        taken[kind] = begin + parameter.numel()
-        return scratch[begin : begin + parameter.numel()].view(parameter.shape)
+    def _block_of(self, module: torch.nn.Module) -> list[Segment]:
+        """What is placed when the module begins: everything below it, or where that is too much its own parameters."""
+        whole, own = (
+            sorted(
+                {self._segments[id(p)] for p in parameters if id(p) in self._segments}, key=lambda segment: segment.start
+            )
+            for parameters in (module.parameters(), module.parameters(recurse=False))
+        )  # fmt: skip
+        return whole if _bytes_of(whole) <= self._limit else own
+
+    def _rooms(self, depth: int, segments: Sequence[Segment]) -> list[Tensor]:
+        """Scratch memory for a block's parameters; blocks inside one another have their own."""
+        begins: dict[tuple[torch.dtype, torch.device], int] = {}
+        places = []
+        for segment in segments:
+            kind = (segment.parameter.dtype, segment.parameter.device)
+            places.append((kind, begins.get(kind, 0)))
+            begins[kind] = begins.get(kind, 0) + -(-segment.parameter.numel() // _EIGHTS) * _EIGHTS
+        for kind, whole in begins.items():
+            scratch = self._scratch.get((depth, *kind))
+            if scratch is None or scratch.numel() < whole:
+                self._scratch[depth, *kind] = torch.empty(whole, dtype=kind[0], device=kind[1])
+        return [
+            self._scratch[depth, *kind][begin : begin + segment.parameter.numel()].view(segment.parameter.shape)
+            for segment, (kind, begin) in zip(segments, places, strict=True)
+        ]
 
 
-def choose_placement(placement: str, layout: Layout) -> Placement:
+def _bytes_of(segments: Sequence[Segment]) -> int:
+    return sum(segment.parameter.numel() * segment.parameter.element_size() for segment in segments)
+
+
+def choose_placement(placement: str, layout: Layout, writer: Writer) -> Placement:
     """The placement asked for, or the one that fits."""
     if placement == "snapshot" or (placement == "auto" and layout.bytes() <= SMALL):
-        return Snapshot(layout)
-    return Layerwise(layout)
+        return Snapshot(layout, writer)
+    return Layerwise(layout, writer)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from zoar.estimators import Estimator, as_estimator
 from zoar.evaluation.outcomes import ON_ERROR
 from zoar.kernels.reference import LAWS
 from zoar.smoothing import Smoothing, as_smoothing
+from zoar.torch_optim.backends import KERNELS
 from zoar.torch_optim.moving import ROUNDINGS
 from zoar.torch_optim.placing import PLACEMENTS
 from zoar.updates import TorchUpdate, UpdateRule, as_update
@@ -34,12 +36,16 @@ class Recipe:
     placement: str
     rounding: str
     same_noise: bool
+    fold: bool
+    extra_memory: float
+    kernels: str
+    log: str | None
 
     @classmethod
     def check(
         cls, *, method: str | Estimator, baseline: str | Baseline | None, directions: str | Smoothing, update: str | UpdateRule,
         queries: int, window: int | None, seed: int, max_norm: float | None, maximize: bool, on_error: str, placement: str,
-        rounding: str, same_noise: bool,
+        rounding: str, same_noise: bool, fold: bool, extra_memory: float, kernels: str, log: str | Path | None,
     ) -> Recipe:  # fmt: skip
         """The recipe, or a sentence about what is wrong with it."""
         estimator, law, rule = as_estimator(method, baseline), as_smoothing(directions), as_update(update)
@@ -65,13 +71,18 @@ class Recipe:
             raise ValueError(f"method {estimator.name!r} uses only the newest batch; window must be 1, got {length}")
         if max_norm is not None and not real_number("max_norm", max_norm) > 0:
             raise ValueError(f"max_norm must be above 0, got {max_norm!r}")
-        for name, flag in (("maximize", maximize), ("same_noise", same_noise)):
+        for name, flag in (("maximize", maximize), ("same_noise", same_noise), ("fold", fold)):
             if not isinstance(flag, bool):
                 raise TypeError(f"{name} must be True or False, got {flag!r}")
+        if isinstance(extra_memory, bool) or not 0 <= real_number("extra_memory", extra_memory) < float("inf"):
+            raise ValueError(
+                f"extra_memory must be bytes (an int) or times the parameters' own bytes (a float), at least 0; got {extra_memory!r}"
+            )
         return cls(
             estimator, law, rule, whole_number("queries", queries, 1), length, whole_number("seed", seed, 0, 2**64 - 1), max_norm,
             maximize, choose("on_error", on_error, ON_ERROR), choose("placement", placement, PLACEMENTS),
-            choose("rounding", rounding, ROUNDINGS), same_noise,
+            choose("rounding", rounding, ROUNDINGS), same_noise, fold, extra_memory, choose("kernels", kernels, KERNELS),
+            None if log is None else str(log),
         )  # fmt: skip
 
 

@@ -1,0 +1,79 @@
+"""Which part of which tensor each program of a launch works on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+_BLOCKS = {"rademacher": 32, "gaussian": 512}  # a tile's
+_ELEMENTS = {"rademacher": 128, "gaussian": 4}  # a block's
+
+
+class Pointers(NamedTuple):
+    """Where tensors are: how far from the first of them, in elements, or where all are aligned in eights of them."""
+
+    first: Tensor
+    offsets: Tensor
+    aligned: bool
+
+    @property
+    def arguments(self) -> tuple[Tensor, Tensor]:
+        """Of a launch."""
+        return self.first, self.offsets
+
+
+class Tiles:
+    """The tiles of some tensors on one device: made once, used at every step.
+
+    Attributes:
+        tensor, block: which tensor each tile is of, and its first Philox block.
+        starts, sizes: of each tensor, where it begins in a direction and how many elements it has.
+        blocks: of a tile.
+        aligned: whether eight elements are always of one tensor, so that threads may load them at once.
+    """
+
+    def __init__(self, sizes: Sequence[int], starts: Sequence[int], law: str, device: torch.device) -> None:
+        self.blocks, per_block = _BLOCKS[law], _ELEMENTS[law]
+        first = np.array([start // per_block for start in starts])
+        last = np.array([-(-(start + size) // per_block) for start, size in zip(starts, sizes, strict=True)])
+        tiles = -(-(last - first) // self.blocks)
+        which = np.repeat(np.arange(len(sizes)), tiles)
+        within = np.arange(tiles.sum()) - np.repeat(np.cumsum(tiles) - tiles, tiles)
+        self.count = len(which)
+        self.tensor = torch.from_numpy(which.astype(np.int32)).to(device)
+        self.block = torch.from_numpy((first[which] + within * self.blocks).astype(np.int64)).to(device)
+        self.starts = torch.tensor(list(starts), dtype=torch.int64, device=device)
+        self.sizes = torch.tensor(list(sizes), dtype=torch.int64, device=device)
+        self.aligned = not any(number % 8 for number in (*starts, *sizes))
+        self._pointers: dict[str, tuple[list[int], Pointers]] = {}
+        self._numbers: dict[str, tuple[Any, Tensor]] = {}
+
+    def pointers(self, name: str, tensors: Sequence[Tensor]) -> Pointers:
+        """Those of contiguous tensors; kept under a name for as long as they stay."""
+        places = [tensor.data_ptr() for tensor in tensors]
+        known = self._pointers.get(name)
+        if known is None or known[0] != places:
+            for tensor in tensors:
+                if not tensor.is_contiguous():
+                    raise ValueError(f"the kernels take contiguous tensors, got one of shape {tuple(tensor.shape)} that is not")
+            unit = tensors[0].element_size()
+            aligned = self.aligned and not any(place % (8 * unit) for place in places)
+            offsets = [(place - places[0]) // (unit * (8 if aligned else 1)) for place in places]
+            first = tensors[0].detach()
+            known = self._pointers[name] = (
+                places, Pointers(first, torch.tensor(offsets, dtype=torch.int64).to(first.device), aligned),
+            )  # fmt: skip
+        return known[1]
+
+    def numbers(self, name: str, values: Any) -> Tensor:
+        """Numbers on the device; float32, or of an array's own type."""
+        known = self._numbers.get(name)
+        if isinstance(values, np.ndarray):
+            return torch.from_numpy(values).to(self.starts.device)
+        if known is None or known[0] != tuple(values):
+            known = self._numbers[name] = (tuple(values), torch.tensor(list(values), dtype=torch.float32).to(self.starts.device))
+        return known[1]
