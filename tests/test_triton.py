@@ -48,7 +48,7 @@ def test_many_tensors_are_perturbed_in_one_launch_as_by_the_reference(law: str, 
     outs, expected = ([torch.full_like(source, torch.nan) for source in sources] for _ in range(2))
     radii = [0.1, 0.2, 0.3, 0.4, 0.5]
     address = Address(SEED, 5, 2)
-    kernels.perturb(outs, sources, tiles_of(sources, starts(), law), address, law, radii)
+    kernels.Perturb(outs, sources, tiles_of(sources, starts(), law), law)(address, radii)
     segments = [
         Segment(source, start, place) for place, (source, start) in enumerate(zip(sources, starts(), strict=True))
     ]
@@ -150,4 +150,4 @@ def test_what_has_no_kernel_gets_a_sentence() -> None:
     with pytest.raises(ValueError, match=r"there is no kernel for update 'torch\.optim\.SGD'"):
         kernels.move([x], [{}], tiles, address, [1.0], "rademacher", zoar.TorchUpdate(torch.optim.SGD), lr=1.0)
     with pytest.raises(ValueError, match="contiguous tensors"):
-        kernels.perturb([x.T[:2]], [x.T[:2]], tiles, address[0], "rademacher", [1.0])
+        kernels.Perturb([x.T[:2]], [x.T[:2]], tiles, "rademacher")

@@ -3,8 +3,8 @@
 A tile is `BLOCKS` consecutive Philox blocks of a direction. A Rademacher block signs 128 elements, a bit each; they are held as
 chunks of 8 elements, a byte of a word each: (16 BLOCKS, 8). A chunk is 16 bytes of bfloat16, what a thread loads at once.
 
-**The sum of many signs** is the heart of a replay, and is exact. Coefficients are whole numbers of 24 bits (`Digits`), in three
-signed bytes. Of four directions the words are turned round, so that a register holds four directions' bytes for the same 8
+**The sum of many signs** is the heart of a replay, and is exact. Coefficients are whole numbers of 24 bits, in three signed bytes
+(`zoar.kernels.digits`); beside weights of 16 bits, which keep 8 or 11 of them, of 16 bits, in two. Of four directions the words are turned round, so that a register holds four directions' bytes for the same 8
 elements; one `and` then picks an element's four bits, and `dp4a` adds the four products to a whole number. That is one
 instruction for each direction and element, half of what shifting, flipping a sign and adding would be, without rounding. A bit is
 left where it stands in its byte: the sums are 2^lane times too large, and are divided once at the end.
@@ -23,9 +23,20 @@ _RADIANS = tl.constexpr(-2.0 * 3.141592653589793 / 2**32)  # of a word
 
 @triton.jit
 def words(seed, block, step, query, purpose):  # type: ignore[no-untyped-def]
-    """The four words of each block."""
+    """The four words of each block: Philox 4x32-10.
+
+    Its own, since tl.philox takes two instructions for the two halves of a product, where a multiplication of 32 bits to 64 is one.
+    """
+    key = seed.to(tl.uint64)
+    key0, key1 = key.to(tl.uint32), (key >> 32).to(tl.uint32)
     zero = block * 0
-    return tl.philox(seed, block, zero + query.to(tl.uint32), zero + step.to(tl.uint32), zero + purpose)
+    c0, c1, c2, c3 = block, zero + query.to(tl.uint32), zero + step.to(tl.uint32), zero + purpose
+    for _ in tl.static_range(10):
+        first, second = c0.to(tl.uint64) * 0xD2511F53, c2.to(tl.uint64) * 0xCD9E8D57
+        c0, c2 = (second >> 32).to(tl.uint32) ^ c1 ^ key0, (first >> 32).to(tl.uint32) ^ c3 ^ key1
+        c1, c3 = second.to(tl.uint32), first.to(tl.uint32)
+        key0, key1 = key0 + 0x9E3779B9, key1 + 0xBB67AE85
+    return c0, c1, c2, c3
 
 
 @triton.jit
@@ -38,14 +49,18 @@ def quads(a, b, c, d):  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def signed(seed, block, step, query, value):  # type: ignore[no-untyped-def]
-    """Blocks to value times their signs, (chunks, 8): a set bit is -."""
+def bits_of(seed, block, step, query):  # type: ignore[no-untyped-def]
+    """Blocks to a word for each element, (chunks, 8), whose lowest bit is the element's: set for -."""
     w0, w1, w2, w3 = words(seed, block, step, query, 0)
     all_words = tl.reshape(quads(w0, w1, w2, w3), [block.shape[0] * 4])
     octets = all_words[:, None] >> (tl.arange(0, 4) * 8).to(tl.uint32)[None, :]
-    bits = tl.reshape(octets, [block.shape[0] * 16])[:, None] >> tl.arange(0, 8).to(tl.uint32)[None, :]
-    sign = (bits & 1) << 31
-    return (sign ^ value.to(tl.uint32, bitcast=True)).to(tl.float32, bitcast=True)
+    return tl.reshape(octets, [block.shape[0] * 16])[:, None] >> tl.arange(0, 8).to(tl.uint32)[None, :]
+
+
+@triton.jit
+def signed(bits, value):  # type: ignore[no-untyped-def]
+    """value with the bits' signs."""
+    return ((bits << 31) ^ value.to(tl.uint32, bitcast=True)).to(tl.float32, bitcast=True)
 
 
 @triton.jit

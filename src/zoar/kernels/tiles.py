@@ -50,30 +50,29 @@ class Tiles:
         self.sizes = torch.tensor(list(sizes), dtype=torch.int64, device=device)
         self.aligned = not any(number % 8 for number in (*starts, *sizes))
         self._pointers: dict[str, tuple[list[int], Pointers]] = {}
-        self._numbers: dict[str, tuple[Any, Tensor]] = {}
 
-    def pointers(self, name: str, tensors: Sequence[Tensor]) -> Pointers:
-        """Those of contiguous tensors; kept under a name for as long as they stay."""
+    def pointers(self, tensors: Sequence[Tensor]) -> Pointers:
+        """Those of contiguous tensors."""
+        for tensor in tensors:
+            if not tensor.is_contiguous():
+                raise ValueError(f"the kernels take contiguous tensors, got one of shape {tuple(tensor.shape)} that is not")
+        places, unit, first = [tensor.data_ptr() for tensor in tensors], tensors[0].element_size(), tensors[0].detach()
+        aligned = self.aligned and not any(place % (8 * unit) for place in places)
+        offsets = [(place - places[0]) // (unit * (8 if aligned else 1)) for place in places]
+        return Pointers(first, torch.tensor(offsets, dtype=torch.int64).to(first.device), aligned)
+
+    def kept_pointers(self, name: str, tensors: Sequence[Tensor]) -> Pointers:
+        """The same, kept under a name for as long as the tensors stay where they are."""
         places = [tensor.data_ptr() for tensor in tensors]
         known = self._pointers.get(name)
         if known is None or known[0] != places:
-            for tensor in tensors:
-                if not tensor.is_contiguous():
-                    raise ValueError(f"the kernels take contiguous tensors, got one of shape {tuple(tensor.shape)} that is not")
-            unit = tensors[0].element_size()
-            aligned = self.aligned and not any(place % (8 * unit) for place in places)
-            offsets = [(place - places[0]) // (unit * (8 if aligned else 1)) for place in places]
-            first = tensors[0].detach()
-            known = self._pointers[name] = (
-                places, Pointers(first, torch.tensor(offsets, dtype=torch.int64).to(first.device), aligned),
-            )  # fmt: skip
+            known = self._pointers[name] = (places, self.pointers(tensors))
         return known[1]
 
-    def numbers(self, name: str, values: Any) -> Tensor:
-        """Numbers on the device; float32, or of an array's own type."""
-        known = self._numbers.get(name)
-        if isinstance(values, np.ndarray):
-            return torch.from_numpy(values).to(self.starts.device)
-        if known is None or known[0] != tuple(values):
-            known = self._numbers[name] = (tuple(values), torch.tensor(list(values), dtype=torch.float32).to(self.starts.device))
-        return known[1]
+    def floats(self, values: Sequence[float]) -> Tensor:
+        """float32 numbers on the device."""
+        return self.on_device(np.asarray(values, np.float32))
+
+    def on_device(self, values: np.ndarray[Any, Any]) -> Tensor:
+        """An array's copy there."""
+        return torch.from_numpy(values).to(self.starts.device)

@@ -19,11 +19,12 @@ from torch import Tensor
 
 import triton
 from zoar.kernels.digits import digits_of, whole_numbers
-from zoar.kernels.pieces import dp4a, normals, quads, rounded_at_random, signed, turned_chunks
+from zoar.kernels.pieces import bits_of, dp4a, normals, quads, rounded_at_random, signed, turned_chunks
 from zoar.kernels.reference import Address, Sums
 from zoar.kernels.tiles import Tiles
 
 _ASM = not bool(getattr(triton.knobs.runtime, "interpret", False))
+_FEW = 4  # directions that are added one by one: for more, 16 are turned round and added together
 _LOST = {torch.float32: 0, torch.bfloat16: 16, torch.float16: 13}
 #: The rules there are kernels for, and the vectors that each keeps.
 RULES = {"sgd": (), "momentum": ("m",), "sign": (), "adamm": ("m", "v"), "radazo": ("m", "v")}
@@ -73,7 +74,7 @@ def _perturb(  # type: ignore[no-untyped-def]
         n0, n1, n2, n3 = normals(seed, block, step, query)
         value = radius * quads(n0, n1, n2, n3)
     else:
-        value = signed(seed, block, step, query, radius)
+        value = signed(bits_of(seed, block, step, query), radius)
     tl.store(out + index, (theta.to(tl.float32) + value).to(theta.dtype), mask=inside)
 
 
@@ -105,6 +106,66 @@ def _moved(theta, g, m_at, v_at, index, inside, lr, beta1, beta2, eps, RULE: tl.
     return theta
 
 
+@triton.jit
+def _few_signs(seed, block, steps, queries, numbers, coefficients, count, stride, BLOCKS: tl.constexpr, SUMS: tl.constexpr):  # fmt: skip  # type: ignore[no-untyped-def]
+    """The sum of c u, a direction at a time; or its two sums of whole numbers."""
+    g = tl.zeros([BLOCKS * 16, 8], tl.float32)
+    h = tl.zeros([BLOCKS * 16, 8], tl.int32)
+    p = h
+    r = 0
+    while r < count:  # not range(): its length is known at run time only, and one compilation serves every window
+        bits = bits_of(seed, block, tl.load(steps + r), tl.load(queries + r))
+        if SUMS == 0:
+            g += signed(bits, tl.load(coefficients + r))
+        else:
+            sign = 1 - 2 * (bits & 1).to(tl.int32)
+            h += sign * tl.load(numbers + r)
+            if SUMS == 2:
+                p += sign * tl.load(numbers + 4 * stride + r)
+        r += 1
+    return g, h, p
+
+
+@triton.jit
+def _many_signs(  # type: ignore[no-untyped-def]
+    seed, first, steps, queries, digits, count, stride, total, plain_total, unit,
+    BLOCKS: tl.constexpr, GROUPS: tl.constexpr, DIGITS: tl.constexpr, SUMS: tl.constexpr, ASM: tl.constexpr,
+):  # fmt: skip
+    """The same, 16 directions at a time."""
+    lane = tl.arange(0, 8)
+    mask = (0x01010101 << lane).to(tl.uint32)[None, :]
+    s0 = tl.zeros([BLOCKS * 16, 8], tl.int32)
+    s1, s2, p = s0, s0, s0
+    r = 0
+    while r < count:
+        chunks = turned_chunks(seed, first, steps, queries, r, BLOCKS, GROUPS, ASM)
+        even, odd = tl.split(tl.reshape(chunks, [BLOCKS * 16, 2, 2]))
+        x0, x2 = tl.split(even)
+        x1, x3 = tl.split(odd)
+        for group in tl.static_range(GROUPS):
+            x = x0 if group == 0 else (x1 if group == 1 else (x2 if group == 2 else x3))
+            bits, at = x[:, None] & mask, digits + r // 4 + group
+            s0 = dp4a(bits, tl.load(at), s0, ASM)
+            s1 = dp4a(bits, tl.load(at + stride), s1, ASM)
+            if DIGITS == 3:
+                s2 = dp4a(bits, tl.load(at + 2 * stride), s2, ASM)
+            if SUMS == 2:
+                p = dp4a(bits, tl.load(at + 3 * stride), p, ASM)
+        r += 4 * GROUPS
+    if SUMS == 0:
+        sums = s1.to(tl.float32) * 256.0 + s0.to(tl.float32)
+        if DIGITS == 3:
+            sums += s2.to(tl.float32) * 65536.0
+        share = (1.0 / (1 << lane).to(tl.float32))[None, :]  # of a sum: bits stand where they stood in their byte
+        g = unit * (total - 2.0 * share * sums)
+        h = s0
+    else:
+        h = total - 2 * (((s2 >> lane) << 16) + ((s1 >> lane) << 8) + (s0 >> lane))
+        p = plain_total - 2 * (p >> lane)
+        g = h.to(tl.float32)
+    return g, h, p
+
+
 @triton.jit(
     do_not_specialize=["count", "stride", "total", "plain_total", "fresh", "seed", "rounding_step", "shift_whole"]
 )
@@ -114,7 +175,7 @@ def _move(  # type: ignore[no-untyped-def]
     steps, queries, digits, coefficients, count, stride, total, plain_total, fresh, seed, rounding_step,
     unit, shift_whole, shift_part, lr, shrink, beta1, beta2, eps,
     RULE: tl.constexpr, GAUSSIAN: tl.constexpr, BLOCKS: tl.constexpr,
-    GROUPS: tl.constexpr, ALIGNED: tl.constexpr, ROUNDING: tl.constexpr, LOST: tl.constexpr, SUMS: tl.constexpr, ASM: tl.constexpr,
+    GROUPS: tl.constexpr, DIGITS: tl.constexpr, ALIGNED: tl.constexpr, ROUNDING: tl.constexpr, LOST: tl.constexpr, SUMS: tl.constexpr, ASM: tl.constexpr,
 ):  # fmt: skip
     if GAUSSIAN:
         tensor, first, index, inside = _elements(tile_tensor, tile_block, starts, sizes, 4, BLOCKS, 4, ALIGNED)
@@ -130,51 +191,25 @@ def _move(  # type: ignore[no-untyped-def]
         g = quads(g0, g1, g2, g3)
     else:
         tensor, first, index, inside = _elements(tile_tensor, tile_block, starts, sizes, 128, BLOCKS * 16, 8, ALIGNED)
-        lane = tl.arange(0, 8)
-        mask = (0x01010101 << lane).to(tl.uint32)[None, :]
-        s0 = tl.zeros([BLOCKS * 16, 8], tl.int32)
-        s1, s2, p = s0, s0, s0
-        r = 0
-        while r < count:
-            chunks = turned_chunks(seed, first, steps, queries, r, BLOCKS, GROUPS, ASM)
-            at = digits + r // 4
-            if GROUPS == 4:
-                even, odd = tl.split(tl.reshape(chunks, [BLOCKS * 16, 2, 2]))
-                x0, x2 = tl.split(even)
-                x1, x3 = tl.split(odd)
-                for group in tl.static_range(4):
-                    x = x0 if group == 0 else (x1 if group == 1 else (x2 if group == 2 else x3))
-                    bits = x[:, None] & mask
-                    s0 = dp4a(bits, tl.load(at + group), s0, ASM)
-                    s1 = dp4a(bits, tl.load(at + stride + group), s1, ASM)
-                    s2 = dp4a(bits, tl.load(at + 2 * stride + group), s2, ASM)
-                    if SUMS == 2:
-                        p = dp4a(bits, tl.load(at + 3 * stride + group), p, ASM)
-            else:
-                bits = tl.reshape(chunks, [BLOCKS * 16])[:, None] & mask
-                s0 = dp4a(bits, tl.load(at), s0, ASM)
-                s1 = dp4a(bits, tl.load(at + stride), s1, ASM)
-                s2 = dp4a(bits, tl.load(at + 2 * stride), s2, ASM)
-                if SUMS == 2:
-                    p = dp4a(bits, tl.load(at + 3 * stride), p, ASM)
-            r += 4 * GROUPS
-        if SUMS == 0:
-            share = (1.0 / (1 << lane).to(tl.float32))[None, :]
-            sums = share * (s2.to(tl.float32) * 65536.0 + (s1.to(tl.float32) * 256.0 + s0.to(tl.float32)))
-            g = unit * (total - 2.0 * sums)
+        if GROUPS == 0:
+            g, h, p = _few_signs(
+                seed, (first + tl.arange(0, BLOCKS)).to(tl.uint32), steps, queries, digits, coefficients, count, stride, BLOCKS, SUMS
+            )
         else:
+            g, h, p = _many_signs(
+                seed, first, steps, queries, digits, count, stride, total, plain_total, unit, BLOCKS, GROUPS, DIGITS, SUMS, ASM
+            )
+        if SUMS > 0:
             h_at = _at(weighted, weighted_offsets, tensor, ALIGNED)
-            h = total - 2 * (((s2 >> lane) << 16) + ((s1 >> lane) << 8) + (s0 >> lane))
             if fresh == 0:
                 h += tl.load(h_at + index, mask=inside, other=0)
             tl.store(h_at + index, h, mask=inside)
             if SUMS == 2:
                 p_at = _at(plain, plain_offsets, tensor, ALIGNED)
-                count_of = plain_total - 2 * (p >> lane)
                 if fresh == 0:
-                    count_of += tl.load(p_at + index, mask=inside, other=0).to(tl.int32)
-                tl.store(p_at + index, count_of.to(tl.int8), mask=inside)
-                g = unit * ((h - shift_whole * count_of).to(tl.float32) - shift_part * count_of.to(tl.float32))
+                    p += tl.load(p_at + index, mask=inside, other=0).to(tl.int32)
+                tl.store(p_at + index, p.to(tl.int8), mask=inside)
+                g = unit * ((h - shift_whole * p).to(tl.float32) - shift_part * p.to(tl.float32))
             else:
                 g = unit * h.to(tl.float32)
     parameter = _at(parameters, parameter_offsets, tensor, ALIGNED)
@@ -197,17 +232,23 @@ def _move(  # type: ignore[no-untyped-def]
         tl.store(lost_at + index, (theta - new.to(tl.float32)).to(held.dtype), mask=inside)
 
 
-def perturb(
-    outs: Sequence[Tensor], sources: Sequence[Tensor], tiles: Tiles, address: Address, law: str, radii: Sequence[float]
-) -> None:
-    """outs = sources + radius u: contiguous tensors of one dtype, all in one launch."""
-    from_, to = tiles.pointers("sources", sources), tiles.pointers("outs", outs)
-    _perturb[(tiles.count,)](
-        tiles.tensor, tiles.block, *from_.arguments, *to.arguments, tiles.starts, tiles.sizes, tiles.numbers("radii", radii),
-        address.seed, address.step, address.query,
-        GAUSSIAN=law == "gaussian", BLOCKS=tiles.blocks,
-        ALIGNED=tiles.aligned and from_.aligned and to.aligned,
-    )  # fmt: skip
+class Perturb:
+    """outs = sources + radius u: contiguous tensors of one dtype, all in one launch. Made once for where they are."""
+
+    def __init__(self, outs: Sequence[Tensor], sources: Sequence[Tensor], tiles: Tiles, law: str) -> None:
+        self._tiles, self._gaussian, self._kept = tiles, law == "gaussian", (outs, sources)  # which must stay
+        self._to, self._from = tiles.pointers(outs), tiles.pointers(sources)
+        self._radii: tuple[list[float], Any] = ([], None)
+
+    def __call__(self, address: Address, radii: list[float]) -> None:
+        if radii != self._radii[0]:
+            self._radii = (radii, self._tiles.floats(radii))
+        tiles, to, from_ = self._tiles, self._to, self._from
+        _perturb[(tiles.count,)](
+            tiles.tensor, tiles.block, from_.first, from_.offsets, to.first, to.offsets, tiles.starts, tiles.sizes, self._radii[1],
+            address.seed, address.step, address.query,
+            GAUSSIAN=self._gaussian, BLOCKS=tiles.blocks, ALIGNED=from_.aligned and to.aligned,
+        )  # fmt: skip
 
 
 def has_rule(rule: Any) -> bool:
@@ -230,36 +271,40 @@ def move(
     if not has_rule(rule):
         raise ValueError(f"there is no kernel for update {rule.name!r}; there are for {', '.join(RULES)}")
     dtype, names, gaussian = parameters[0].dtype, RULES[rule.name], law == "gaussian"
-    own = tiles.pointers("parameters", parameters)
+    own = tiles.kept_pointers("parameters", parameters)
     rounding = rounding if _LOST[dtype] else "nearest"
-    tables = {name: tiles.pointers(name, [vector[name] for vector in vectors]) for name in names}
+    tables = {name: tiles.kept_pointers(name, [vector[name] for vector in vectors]) for name in names}
     if rounding == "compensated":
-        tables["lost"] = tiles.pointers("lost", [vector["lost"] for vector in vectors])
+        tables["lost"] = tiles.kept_pointers("lost", [vector["lost"] for vector in vectors])
     if sums:
-        tables["weighted"] = tiles.pointers("weighted", [sums.tensors[parameter][0] for parameter in parameters])
+        tables["weighted"] = tiles.kept_pointers("weighted", [sums.tensors[parameter][0] for parameter in parameters])
         if sums.shifts:
-            tables["plain"] = tiles.pointers("plain", [sums.tensors[parameter][1] for parameter in parameters])
-    groups = 1 if len(addresses) <= 4 else 4
-    stride = -(-len(addresses) // (4 * groups)) * groups  # of quads of directions
-    whole, unit = (sums.whole, sums.unit) if sums else whole_numbers(coefficients)
+            tables["plain"] = tiles.kept_pointers("plain", [sums.tensors[parameter][1] for parameter in parameters])
+    few = len(addresses) <= _FEW
+    digits = 3 if sums or dtype == torch.float32 else 2
+    whole, unit = (sums.whole, sums.unit) if sums else whole_numbers(coefficients, digits)
     plain = sums.plain if sums else np.zeros(0, np.int64)
-    numbers = np.zeros((12, stride), np.int32)
+    # Rows of words: steps and queries (four rows each), then numbers: as they are (four rows each), or four of their digits a word.
+    stride = 4 * -(-len(addresses) // 16)
+    numbers = np.zeros((16, stride), np.int32)
     for row, column in enumerate(zip(*((a.step, a.query) for a in addresses), strict=True)):
         numbers[4 * row : 4 * row + 4].reshape(-1)[: len(addresses)] = np.array(column, np.uint32).view(np.int32)
-    if not gaussian:
-        numbers[8:11] = digits_of(whole, stride)
-        numbers[11] = digits_of(plain, stride)[0]
-    table = tiles.numbers("step", numbers)
-    coefficients_ = tiles.numbers("coefficients", coefficients) if gaussian else table
+    if sums and few:
+        numbers[8:12].reshape(-1)[: len(addresses)], numbers[12:].reshape(-1)[: len(addresses)] = whole, plain
+    elif not few and not gaussian:
+        numbers[8 : 8 + digits] = digits_of(whole, stride, digits)
+        numbers[11] = digits_of(plain, stride, 1)[0]
+    table = tiles.on_device(numbers)
+    floats = tiles.floats(coefficients) if not sums and (gaussian or few) else table
     beta1, beta2 = (*getattr(rule, "betas", (getattr(rule, "beta", 0.0),)), 0.0)[:2]
     _move[(tiles.count,)](
         tiles.tensor, tiles.block, *own.arguments,
         *(what for name in ("m", "v", "lost", "weighted", "plain") for what in tables.get(name, own).arguments), tiles.starts, tiles.sizes,
-        table[0:4], table[4:8], table[8:], coefficients_, len(addresses), stride, int(whole.sum()), int(plain.sum()),
+        table[0:4], table[4:8], table[8:], floats, len(addresses), stride, int(whole.sum()), int(plain.sum()),
         int(bool(sums and sums.fresh)), addresses[0].seed, at.step if at else 0,
         unit, (sums.shift_whole or 0) if sums else 0, sums.shift_part if sums else 0.0,
         lr, 1.0 - lr * weight_decay, beta1, beta2, getattr(rule, "eps", 0.0),
-        RULE=rule.name, GAUSSIAN=gaussian, BLOCKS=tiles.blocks, GROUPS=groups,
+        RULE=rule.name, GAUSSIAN=gaussian, BLOCKS=tiles.blocks, GROUPS=0 if few else 4, DIGITS=digits,
         ALIGNED=tiles.aligned and all(pointers.aligned for pointers in (own, *tables.values())),
         ROUNDING=rounding, LOST=_LOST[dtype], SUMS=0 if sums is None else 1 + int(sums.shifts), ASM=_ASM,
     )  # fmt: skip

@@ -17,7 +17,7 @@ from torch import Tensor
 from zoar.kernels.tiles import Tiles
 from zoar.torch_optim.layout import Layout, Segment
 from zoar.torch_optim.moving import Move
-from zoar.torch_optim.placing import Query
+from zoar.torch_optim.placing import Painter, Query
 
 KERNELS = ("auto", "reference", "triton")
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
@@ -26,9 +26,9 @@ _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 class Plain:
     """Plain torch."""
 
-    def write(self, query: Query, places: Sequence[tuple[Segment, Tensor]]) -> None:
-        """The perturbed parameters into their places."""
-        query.write(places)
+    def painter(self, places: Sequence[tuple[Segment, Tensor]]) -> Painter:
+        """Writes perturbed parameters into their places."""
+        return lambda query: query.write(places)
 
     def apply(self, move: Move, segments: Sequence[Segment], states: Mapping[Tensor, dict[str, Tensor]]) -> None:
         """Moves a group's parameters."""
@@ -42,16 +42,27 @@ class Kernels(Plain):
         self._kernels: Any = import_module("zoar.kernels.triton")
         self._tiles: dict[tuple[Any, ...], Tiles] = {}
 
-    def write(self, query: Query, places: Sequence[tuple[Segment, Tensor]]) -> None:
+    def painter(self, places: Sequence[tuple[Segment, Tensor]]) -> Painter:
         room = dict(places)
-        for segments, tiles in self._launches(list(room), query.law):
-            if tiles is None:
-                query.write([(segment, room[segment]) for segment in segments])
-                continue
-            self._kernels.perturb(
-                [room[segment] for segment in segments], [segment.parameter.data for segment in segments], tiles,
-                query.address, query.law, [query.radii[segment.group] for segment in segments],
-            )  # fmt: skip
+        painters: dict[str, list[Painter]] = {}
+
+        def paint(query: Query) -> None:
+            if query.law not in painters:
+                painters[query.law] = [
+                    super(Kernels, self).painter([(segment, room[segment]) for segment in segments])
+                    if tiles is None
+                    else self._launch(segments, [room[segment] for segment in segments], tiles, query.law)
+                    for segments, tiles in self._launches(list(room), query.law)
+                ]
+            for painter in painters[query.law]:
+                painter(query)
+
+        return paint
+
+    def _launch(self, segments: Sequence[Segment], rooms: Sequence[Tensor], tiles: Tiles, law: str) -> Painter:
+        perturb = self._kernels.Perturb(rooms, [segment.parameter for segment in segments], tiles, law)
+        groups = [segment.group for segment in segments]
+        return lambda query: perturb(query.address, [query.radii[group] for group in groups])
 
     def apply(self, move: Move, segments: Sequence[Segment], states: Mapping[Tensor, dict[str, Tensor]]) -> None:
         known = self._kernels.has_rule(move.rule)

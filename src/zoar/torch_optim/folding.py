@@ -22,7 +22,7 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from zoar.torch_optim.layout import Layout, Segment
-from zoar.torch_optim.placing import Query, Writer
+from zoar.torch_optim.placing import Painter, Query, Writer
 
 
 class NotFoldable(RuntimeError):
@@ -82,6 +82,7 @@ class Fold:
     def __init__(self, module: torch.nn.Module, users: dict[Segment, torch.nn.Module]) -> None:
         self._module, self._users = module, users
         self._copies: dict[Segment, Tensor] = {}
+        self._painters: list[Painter] = []
 
     def losses(self, queries: Sequence[Query], writer: Writer, run: Callable[[int], Tensor]) -> list[Tensor]:
         """`run(k)` is the closure for query k."""
@@ -102,8 +103,13 @@ class Fold:
             shape = (len(queries), *segment.parameter.shape)
             if segment not in self._copies or self._copies[segment].shape != shape:
                 self._copies[segment] = torch.empty(shape, dtype=segment.parameter.dtype, device=segment.parameter.device)
-        for k, query in enumerate(queries):
-            writer.write(query, [(segment, self._copies[segment][k]) for segment in segments])
+                self._painters = []
+        if not self._painters:
+            self._painters = [
+                writer.painter([(segment, self._copies[segment][k]) for segment in segments]) for k in range(len(queries))
+            ]
+        for paint, query in zip(self._painters, queries, strict=True):
+            paint(query)
 
     @contextmanager
     def _folded_layers(self, k: int) -> Iterator[None]:

@@ -54,15 +54,26 @@ class Forwards:
                 if folded is not None:
                     return torch.stack(folded)
             elif not self.not_folded and batch.size > 1:
-                return torch.stack([self._scouted(one, noise), *map(one, range(1, batch.size))])
+                with self.placement.open():
+                    return torch.stack([self._scouted(one, noise), *map(one, range(1, batch.size))])
+            return self._one_by_one(one, batch.size)
+
+    def _one_by_one(self, one: Callable[[int], Tensor], size: int) -> Tensor:
+        """Where a placement does not reach a parameter: what it knows of the model may be old; else another one."""
+        for last in (False, True):
             try:
-                return torch.stack([one(slot) for slot in range(batch.size)])
+                with self.placement.open():
+                    return torch.stack([one(slot) for slot in range(size)])
             except NotPlaced as reason:
+                self.extra += 1
+                if self.placement.forget() and not last:
+                    continue
                 if self._recipe.placement == "layerwise":
                     raise NotPlaced(f"{reason}; placement='layerwise' cannot reach them, placement='snapshot' can") from None
-                self.placement = Snapshot(self._layout, self._writer)
-                self.extra += 1
-                return torch.stack([one(slot) for slot in range(batch.size)])
+                break
+        self.placement = Snapshot(self._layout, self._writer)
+        with self.placement.open():
+            return torch.stack([one(slot) for slot in range(size)])
 
     def _query(self, batch: QueryBatch, slot: int, radii: tuple[float, ...]) -> Query:
         k = batch.directions
@@ -125,7 +136,8 @@ class Forwards:
         try:
             losses = fold.losses(queries, self._writer, run)
             if not self._checked:
-                single = one(0)
+                with self.placement.open():
+                    single = one(0)
                 self.extra += 1
                 if not abs(float(losses[0]) - float(single)) <= _AGREE * (1e-3 + abs(float(single))):
                     raise NotFoldable(f"the first query's loss is {float(single):g} alone and {float(losses[0]):g} folded")

@@ -7,14 +7,14 @@ from contextlib import contextmanager
 
 import torch
 
-from zoar.kernels.reference import Address, words
+from zoar.streams import philox4x32
 
 _PURPOSE = 2  # of the words: 0 is for directions
 
 
 def seed_of_step(seed: int, step: int) -> int:
     """A seed for the generators of torch, the same for every query of a step."""
-    high, low = words([Address(seed, step, 0)], 0, 1, torch.device("cpu"), _PURPOSE)[0, :2].tolist()
+    high, low, *_ = philox4x32((0, 0, step, _PURPOSE), (seed & 0xFFFFFFFF, seed >> 32))
     return int(high >> 1 << 32 | low)
 
 

@@ -2,26 +2,19 @@
 
 `snapshot`   one copy of all parameters is written perturbed, and the parameters point at it while the closure runs. For small
              trainable sets, such as LoRA.
-`layerwise`  a module's parameters are written perturbed into scratch memory just before its forward, and point there until it is
-             over: the largest module is all that is held beside the model. Every module must use its own parameters, and no
-             other's, in its forward; torch.nn.MultiheadAttention does not, and is noticed. **Not noticed** is a parameter that its
-             module uses and another one too, behind its back (`h @ self.embed.weight.T` for a head; a head that is a module of its
-             own and shares the weight is fine). Such a model wants `placement="snapshot"`, and so do compiled ones.
+`layerwise`  a block of modules at a time, see `zoar.torch_optim.layerwise`.
 """
 
 from __future__ import annotations
 
-import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Protocol
-from weakref import WeakKeyDictionary
+from typing import Protocol
 
 import torch
 from torch import Tensor
-from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from zoar.kernels import reference
 from zoar.kernels.reference import Address
@@ -30,7 +23,6 @@ from zoar.torch_optim.layout import Layout, Segment, neighbours, overlaps
 PLACEMENTS = ("auto", "snapshot", "layerwise")
 #: A copy of the parameters may be as large as this before `auto` goes layer by layer.
 SMALL = 256 << 20
-_EIGHTS = 32  # elements: tensors in scratch memory begin where the kernels can load eight at once
 
 
 @dataclass(frozen=True)
@@ -57,21 +49,67 @@ class NotPlaced(RuntimeError):
     """A parameter that no module's forward was seen to use."""
 
 
+#: Writes a query into places that were chosen before.
+Painter = Callable[[Query], None]
+
+
 class Writer(Protocol):
     """What writes perturbed parameters (see `zoar.torch_optim.backends`)."""
 
-    def write(self, query: Query, places: Sequence[tuple[Segment, Tensor]]) -> None: ...
+    def painter(self, places: Sequence[tuple[Segment, Tensor]]) -> Painter:
+        """For parameters and as large tensors of their dtype, device and contiguous."""
 
 
 class Placement(ABC):
-    """Places queries."""
+    """Places queries: `at` within `open`."""
 
     def __init__(self, layout: Layout, writer: Writer) -> None:
         self._layout, self._writer = layout, writer
 
     @abstractmethod
-    def at(self, query: Query) -> Any:
+    def open(self) -> AbstractContextManager[None]:
+        """For the queries of a step; afterwards all is as it was."""
+
+    @abstractmethod
+    def at(self, query: Query) -> AbstractContextManager[None]:
         """A context in which the parameters read as the query."""
+
+    def forget(self) -> bool:
+        """Drops what was learned of the model; whether there was anything."""
+        return False
+
+
+class Painted:
+    """Parameters, their own memory, and where they are written perturbed.
+
+    A parameter is given its own memory back by the tensor that was its data; where it has other memory by now, that is noticed.
+    """
+
+    def __init__(self, segments: Sequence[Segment], writer: Writer, rooms: Callable[[], list[Tensor]]) -> None:
+        self.segments, self._writer, self._make_rooms = segments, writer, rooms
+        self.parameters = [segment.parameter for segment in segments]
+        self.rooms: list[Tensor] = []
+        self.own: list[Tensor] = []
+        self._places: list[int] = []
+        self._paint: Painter = lambda query: None
+
+    def refresh(self) -> None:
+        """To be called while the parameters have their own memory."""
+        places = [parameter.data_ptr() for parameter in self.parameters]
+        if places != self._places:
+            self._places, self.own = places, [parameter.data for parameter in self.parameters]
+            self.rooms = self._make_rooms()
+            mine = [Segment(own, s.start, s.group) for own, s in zip(self.own, self.segments, strict=True)]
+            self._paint = self._writer.painter(list(zip(mine, self.rooms, strict=True)))
+
+    def paint(self, query: Query) -> None:
+        """Writes the query into the rooms."""
+        self._paint(query)
+
+    def point(self, tensors: Sequence[Tensor]) -> None:
+        """Has the parameters read as these."""
+        for parameter, tensor in zip(self.parameters, tensors, strict=True):
+            parameter.data = tensor
 
 
 class Snapshot(Placement):
@@ -79,120 +117,29 @@ class Snapshot(Placement):
 
     def __init__(self, layout: Layout, writer: Writer) -> None:
         super().__init__(layout, writer)
-        self._copies: list[Tensor] | None = None
+        self._all = Painted(layout.segments, writer, self._copies)
+
+    def _copies(self) -> list[Tensor]:
+        return [torch.empty_like(s.parameter, memory_format=torch.contiguous_format) for s in self._layout.segments]
 
     @contextmanager
-    def at(self, query: Query) -> Iterator[None]:
-        segments = self._layout.segments
-        if self._copies is None:
-            self._copies = [torch.empty_like(s.parameter, memory_format=torch.contiguous_format) for s in segments]
-        self._writer.write(query, list(zip(segments, self._copies, strict=True)))
-        own = [segment.parameter.data for segment in segments]
+    def open(self) -> Iterator[None]:
+        self._all.refresh()
         try:
-            for segment, copy in zip(segments, self._copies, strict=True):
-                segment.parameter.data = copy
+            self._all.point(self._all.rooms)
             yield
         finally:
-            for segment, data in zip(segments, own, strict=True):
-                segment.parameter.data = data
+            self._all.point(self._all.own)
 
-
-class Layerwise(Placement):
-    """A block of modules at a time. Hooks on all modules are there only while the closure runs.
-
-    A block is a module whose parameters, its children's included, are no more than the largest module has of its own, or a
-    thirty-second of the model: of a transformer a layer. So a layer is one launch, not one for each of its tensors.
-    """
-
-    def __init__(self, layout: Layout, writer: Writer) -> None:
-        super().__init__(layout, writer)
-        self._segments = {id(segment.parameter): segment for segment in layout.segments}
-        self._scratch: dict[tuple[int, torch.dtype, torch.device], Tensor] = {}
-        self._blocks: WeakKeyDictionary[torch.nn.Module, list[Segment]] = WeakKeyDictionary()
-        self._limit = max([layout.bytes() // 32, *(_bytes_of([segment]) for segment in layout.segments)])
-
-    @contextmanager
-    def at(self, query: Query) -> Iterator[None]:
-        stack: list[list[tuple[Segment, Tensor]]] = []  # of each module that is running, what it placed, and its own data
-        used: set[int] = set()
-        placed: set[int] = set()
-        thread = threading.get_ident()  # the hooks are the process's: what other threads run is not ours
-
-        def enter(module: torch.nn.Module, inputs: Any) -> None:
-            if threading.get_ident() != thread:
-                return
-            block = self._blocks.get(module)
-            if block is None:
-                block = self._blocks[module] = self._block_of(module)
-            fresh = [segment for segment in block if id(segment) not in placed]  # what a module around has placed already
-            stack.append([(segment, segment.parameter.data) for segment in fresh])
-            if not fresh:
-                return
-            depth = sum(map(bool, stack))
-            rooms = self._rooms(depth, fresh)
-            self._writer.write(query, list(zip(fresh, rooms, strict=True)))
-            for segment, room in zip(fresh, rooms, strict=True):
-                segment.parameter.data = room
-                placed.add(id(segment))
-                used.add(id(segment))
-
-        def leave(module: torch.nn.Module, inputs: Any, output: Any) -> None:
-            if threading.get_ident() != thread:
-                return
-            for segment, data in stack.pop():
-                segment.parameter.data = data
-                placed.discard(id(segment))
-
-        hooks = [register_module_forward_pre_hook(enter), register_module_forward_hook(leave, always_call=True)]
-        try:
-            yield
-        finally:
-            for hook in hooks:
-                hook.remove()
-            while stack:
-                leave(None, None, None)  # type: ignore[arg-type]  # whatever an exception left
-        missing = [segment for segment in self._layout.segments if id(segment) not in used]
-        if missing:
-            shapes = " ".join(str(tuple(segment.parameter.shape)) for segment in missing[:3])
-            raise NotPlaced(
-                f"{len(missing)} of {len(self._segments)} parameters (of shapes {shapes} ...) were not used by the forward of a "
-                "module of their own"
-            )
-
-    def _block_of(self, module: torch.nn.Module) -> list[Segment]:
-        """What is placed when the module begins: everything below it, or where that is too much its own parameters."""
-        whole, own = (
-            sorted(
-                {self._segments[id(p)] for p in parameters if id(p) in self._segments}, key=lambda segment: segment.start
-            )
-            for parameters in (module.parameters(), module.parameters(recurse=False))
-        )  # fmt: skip
-        return whole if _bytes_of(whole) <= self._limit else own
-
-    def _rooms(self, depth: int, segments: Sequence[Segment]) -> list[Tensor]:
-        """Scratch memory for a block's parameters; blocks inside one another have their own."""
-        begins: dict[tuple[torch.dtype, torch.device], int] = {}
-        places = []
-        for segment in segments:
-            kind = (segment.parameter.dtype, segment.parameter.device)
-            places.append((kind, begins.get(kind, 0)))
-            begins[kind] = begins.get(kind, 0) + -(-segment.parameter.numel() // _EIGHTS) * _EIGHTS
-        for kind, whole in begins.items():
-            scratch = self._scratch.get((depth, *kind))
-            if scratch is None or scratch.numel() < whole:
-                self._scratch[depth, *kind] = torch.empty(whole, dtype=kind[0], device=kind[1])
-        return [
-            self._scratch[depth, *kind][begin : begin + segment.parameter.numel()].view(segment.parameter.shape)
-            for segment, (kind, begin) in zip(segments, places, strict=True)
-        ]
-
-
-def _bytes_of(segments: Sequence[Segment]) -> int:
-    return sum(segment.parameter.numel() * segment.parameter.element_size() for segment in segments)
+    def at(self, query: Query) -> AbstractContextManager[None]:
+        self._all.paint(query)
+        return nullcontext()
 
 
 def choose_placement(placement: str, layout: Layout, writer: Writer) -> Placement:
     """The placement asked for, or the one that fits."""
+    from zoar.torch_optim.layerwise import Layerwise
+
     if placement == "snapshot" or (placement == "auto" and layout.bytes() <= SMALL):
         return Snapshot(layout, writer)
     return Layerwise(layout, writer)

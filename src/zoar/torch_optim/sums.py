@@ -60,6 +60,8 @@ class RunningSums:
 
     def plan(self, coefficients: Coefficients, grid: str) -> tuple[Change, str] | None:
         """The change from one step to the next and the grid it is in; None where a replay is meant, or all there is."""
+        if not self._allowed:
+            return None
         shares = coefficients.shares
         directions = sum(len(share.centred) for share in shares.values())
         slopes = {float(slope) for share in shares.values() if share.slope is not None for slope in np.unique(share.slope)} - {0.0}

@@ -1,0 +1,228 @@
+"""Placing a query a block of modules at a time: beside the model is held what one block takes.
+
+A block is a module whose parameters, its children's included, are no more than the largest parameter there is, or a thirty-second
+of the model: of a transformer a layer. They are written perturbed into scratch memory when its forward begins, and point there
+until it is over. So a layer is one launch, not one for each of its tensors.
+
+Every parameter must be used within the forward of a module that has it. One that is only used from elsewhere is noticed. **Not
+noticed** is one that its own module uses and another one too, behind its back (`h @ self.embed.weight.T` for a head; a head that is
+a module of its own and shares the weight is fine). Such a model wants `placement="snapshot"`, and so do compiled ones.
+
+The first forward is watched by hooks on all modules, to learn which there are; from then on only blocks have hooks, and only while
+the closure runs.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.modules.module import register_module_forward_pre_hook
+
+from zoar.torch_optim.layout import Layout, Segment
+from zoar.torch_optim.placing import NotPlaced, Painted, Placement, Query, Writer
+
+_APART = 32  # elements: tensors in scratch memory begin where the kernels can load eight at once
+_FEW = 2  # parameters: a block of so few has memory of its own, given back at once
+
+
+class _Block:
+    """A module, and what is placed when its forward begins."""
+
+    def __init__(self, module: torch.nn.Module, segments: Sequence[Segment], writer: Writer, scratch: _Scratch | None) -> None:
+        self.module, self.segments, self._writer, self._scratch = module, segments, writer, scratch
+        self.ids = {id(segment) for segment in segments}
+        self._kept = self._painted()
+
+    def _painted(self) -> Painted:
+        if self._scratch is not None:
+            scratch = self._scratch
+            return Painted(self.segments, self._writer, lambda: scratch.rooms(self.segments))
+        return Painted(self.segments, self._writer, lambda: [torch.empty_like(s.parameter) for s in self.segments])
+
+    def write(self, query: Query) -> Painted:
+        """The perturbed parameters."""
+        painted = self._kept if self._scratch is not None else self._painted()  # else memory of its own, given back afterwards
+        painted.refresh()
+        painted.paint(query)
+        return painted
+
+
+class _Scratch:
+    """Memory that blocks use one after another."""
+
+    def __init__(self, blocks: Sequence[Sequence[Segment]]) -> None:
+        self._sizes: dict[tuple[torch.dtype, torch.device], int] = {}
+        for segments in blocks:
+            for kind, size in self._places(segments)[1].items():
+                self._sizes[kind] = max(self._sizes.get(kind, 0), size)
+        self._flat: dict[tuple[torch.dtype, torch.device], Tensor] = {}
+
+    def rooms(self, segments: Sequence[Segment]) -> list[Tensor]:
+        for (dtype, device), size in self._sizes.items():
+            if (dtype, device) not in self._flat:
+                self._flat[dtype, device] = torch.empty(size, dtype=dtype, device=device)
+        return [
+            self._flat[kind][begin : begin + segment.parameter.numel()].view(segment.parameter.shape)
+            for segment, (kind, begin) in zip(segments, self._places(segments)[0], strict=True)
+        ]
+
+    @staticmethod
+    def _places(segments: Sequence[Segment]) -> tuple[list[tuple[Any, int]], dict[Any, int]]:
+        """Where each begins, and how long all are, of each dtype and device."""
+        ends: dict[Any, int] = {}
+        places = []
+        for segment in segments:
+            kind = (segment.parameter.dtype, segment.parameter.device)
+            places.append((kind, ends.get(kind, 0)))
+            ends[kind] = ends.get(kind, 0) + -(-segment.parameter.numel() // _APART) * _APART
+        return places, ends
+
+
+class Layerwise(Placement):
+    """A block of modules at a time."""
+
+    def __init__(self, layout: Layout, writer: Writer) -> None:
+        super().__init__(layout, writer)
+        self._segments = {id(segment.parameter): segment for segment in layout.segments}
+        self._limit = max([layout.bytes() // 32, *(_bytes_of([segment]) for segment in layout.segments)])
+        self._blocks: list[_Block] | None = None
+        self._running = _Running()
+
+    def forget(self) -> bool:
+        known, self._blocks = self._blocks is not None, None
+        return known
+
+    @contextmanager
+    def open(self) -> Iterator[None]:
+        running = self._running = _Running()
+        found: list[_Block] = []
+        seen: set[torch.nn.Module] = set()
+
+        def discover(module: torch.nn.Module, inputs: Any) -> None:
+            """A module that is part of none that ran before."""
+            if module in seen or threading.get_ident() != running.thread:
+                return
+            blocks = self._blocks_of(module, seen)
+            found.extend(blocks)
+            running.hook(blocks)
+            for block in blocks:
+                if block.module is module:  # whose own hooks were called already
+                    running.enter(block, module, inputs)
+
+        if self._blocks is None:
+            running.undo.append(register_module_forward_pre_hook(discover).remove)
+        else:
+            running.hook(self._blocks)
+        try:
+            yield
+            self._blocks = self._blocks or found
+        finally:
+            running.over()
+
+    @contextmanager
+    def at(self, query: Query) -> Iterator[None]:
+        running = self._running
+        running.query, running.used = query, set()
+        try:
+            yield
+        finally:
+            running.leave_all()
+        if len(running.used) < len(self._segments):
+            missing = [segment for segment in self._layout.segments if id(segment) not in running.used]
+            shapes = " ".join(str(tuple(segment.parameter.shape)) for segment in missing[:3])
+            raise NotPlaced(
+                f"{len(missing)} of {len(self._segments)} parameters (of shapes {shapes} ...) were not used by the forward of a "
+                "module of their own"
+            )
+
+    def _blocks_of(self, root: torch.nn.Module, seen: set[torch.nn.Module]) -> list[_Block]:
+        """The blocks that a module and those below it are cut into."""
+        whole: list[tuple[torch.nn.Module, list[Segment]]] = []
+        parts: list[tuple[torch.nn.Module, list[Segment]]] = []  # of modules whose children are blocks themselves
+
+        def cut(module: torch.nn.Module) -> None:
+            if module in seen:
+                return
+            everything = self._of(module.parameters())
+            if _bytes_of(everything) <= self._limit:
+                seen.update(module.modules())
+                if everything:
+                    whole.append((module, everything))
+                return
+            seen.add(module)
+            own = self._of(module.parameters(recurse=False))
+            if own:
+                parts.append((module, own))
+            for child in module.children():
+                cut(child)
+
+        cut(root)
+        shared = _Scratch([segments for _, segments in whole if len(segments) > _FEW])
+        return [
+            _Block(module, segments, self._writer, None if len(segments) <= _FEW else shared) for module, segments in whole
+        ] + [_Block(module, segments, self._writer, _Scratch([segments])) for module, segments in parts]
+
+    def _of(self, parameters: Iterator[torch.nn.Parameter]) -> list[Segment]:
+        mine = {self._segments[id(parameter)] for parameter in parameters if id(parameter) in self._segments}
+        return sorted(mine, key=lambda segment: segment.start)
+
+
+class _Running:
+    """A step's queries: the hooks, and what is placed where."""
+
+    def __init__(self) -> None:
+        self.query: Query | None = None
+        self.thread = threading.get_ident()  # what other threads run is not ours
+        self.used: set[int] = set()
+        self.undo: list[Callable[[], None]] = []
+        self._placed: set[int] = set()
+        self._stack: list[tuple[Sequence[Tensor], Sequence[Tensor], set[int]]] = []  # parameters, and their own memory
+
+    def hook(self, blocks: Sequence[_Block]) -> None:
+        for block in blocks:
+            self.undo.append(block.module.register_forward_pre_hook(partial(self.enter, block)).remove)
+            self.undo.append(block.module.register_forward_hook(self._leave, always_call=True).remove)
+
+    def enter(self, block: _Block, module: torch.nn.Module, inputs: Any) -> None:
+        if threading.get_ident() != self.thread or self.query is None:
+            return
+        painted = block.write(self.query)
+        parameters, rooms, own, ids = painted.parameters, painted.rooms, painted.own, block.ids
+        if not self._placed.isdisjoint(ids):  # a module within has a parameter of one around it, which has placed it
+            free = [place for place, segment in enumerate(block.segments) if id(segment) not in self._placed]
+            parameters, rooms, own = ([tensors[place] for place in free] for tensors in (parameters, rooms, own))
+            ids = ids - self._placed
+        self._stack.append((parameters, own, ids))
+        self.used |= ids
+        self._placed |= ids
+        for parameter, room in zip(parameters, rooms, strict=True):
+            parameter.data = room
+
+    def _leave(self, module: Any, inputs: Any, output: Any) -> None:
+        if threading.get_ident() != self.thread or not self._stack:
+            return
+        parameters, own, ids = self._stack.pop()
+        for parameter, data in zip(parameters, own, strict=True):
+            parameter.data = data
+        self._placed -= ids
+
+    def leave_all(self) -> None:
+        """Whatever an exception left."""
+        self.query = None
+        while self._stack:
+            self._leave(None, None, None)
+
+    def over(self) -> None:
+        self.leave_all()
+        for undo in self.undo:
+            undo()
+
+
+def _bytes_of(segments: Sequence[Segment]) -> int:
+    return sum(segment.parameter.numel() * segment.parameter.element_size() for segment in segments)
