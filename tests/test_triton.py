@@ -100,7 +100,9 @@ def test_the_sum_of_signs_is_exact(directions: int, start: int) -> None:
     kernels.move([ours], [{}], tiles, addresses, coefficients, "rademacher", zoar.SGD(), lr=-1.0)
     whole, unit = whole_numbers(coefficients)
     exact = unit * reference.combine(addresses, whole.tolist(), "rademacher", start, 416, DEVICE, torch.float64)
-    assert float((ours - exact).abs().max()) <= 2e-7 * sum(map(abs, coefficients))  # the roundings of float32 at the end
+    assert float((ours - exact).abs().max()) <= 2e-7 * sum(
+        map(abs, coefficients)
+    )  # the roundings of float32 at the end
     assert max(abs(c - unit * w) for c, w in zip(coefficients, whole, strict=True)) <= 0.5001 * unit
 
 
@@ -135,7 +137,9 @@ def test_rounding_is_the_references(rounding: str, law: str) -> None:
     tiles = tiles_of([ours], [start], law)
     for step in range(4):
         addresses, at = [Address(SEED, step, query) for query in range(3)], Address(SEED, step, 0)
-        kernels.move([ours], [states[0]], tiles, addresses, [1.0, -0.5, 0.2], law, rule, lr=1e-4, rounding=rounding, at=at)
+        kernels.move(
+            [ours], [states[0]], tiles, addresses, [1.0, -0.5, 0.2], law, rule, lr=1e-4, rounding=rounding, at=at
+        )
         move = Move(addresses, [1.0, -0.5, 0.2], law, rule, 1e-4, 0.0, rounding, at)
         move.apply([Segment(theirs, start, 0)], {theirs: states[1]})
     same = float((ours == theirs).double().mean())  # a last bit of the update decides here and there

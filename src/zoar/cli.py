@@ -153,6 +153,10 @@ def _add_how(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--workers", type=whole(1), metavar="W", help="processes (default: one for each core; on a device one)"
     )
+    parser.add_argument(
+        "--only", nargs="+", default=(), metavar="WORD",
+        help="run those of a function or method with such a word in its name, and leave the rest for later or another machine",
+    )  # fmt: skip
     parser.add_argument("--force", action="store_true", help="run everything again, replacing what the folder holds")
 
 
@@ -221,6 +225,7 @@ def _check_device(device: str) -> None:
 def _run(study: Study, arguments: argparse.Namespace, command: str, console: Console) -> int:
     return run_study(
         study, arguments.out, command=command, device=arguments.device, workers=arguments.workers, force=arguments.force,
+        only=arguments.only,
         console=console,
     )  # fmt: skip
 

@@ -134,7 +134,9 @@ def turned_chunks(seed, first_block, steps, queries, r, BLOCKS: tl.constexpr, GR
     u0, u1, u2, u3 = _turned(a2, b2, c2, d2, ASM)
     v0, v1, v2, v3 = _turned(a3, b3, c3, d3, ASM)
     s, t, u, v = quads(s0, s1, s2, s3), quads(t0, t1, t2, t3), quads(u0, u1, u2, u3), quads(v0, v1, v2, v3)
-    every = tl.reshape(tl.join(tl.join(s, u), tl.join(t, v)), [GROUPS, BLOCKS, 4, 4])  # of a word the bytes, then which word
+    every = tl.reshape(
+        tl.join(tl.join(s, u), tl.join(t, v)), [GROUPS, BLOCKS, 4, 4]
+    )  # of a word the bytes, then which word
     return tl.reshape(tl.permute(every, [1, 3, 2, 0]), [BLOCKS * 16, GROUPS])
 
 

@@ -99,11 +99,15 @@ class Sums:
     def shifts(self) -> bool:
         return self.shift_whole is not None
 
-    def estimate(self, parameter: Tensor, own: slice, addresses: Sequence[Address], first: int, dtype: torch.dtype) -> Tensor:
+    def estimate(
+        self, parameter: Tensor, own: slice, addresses: Sequence[Address], first: int, dtype: torch.dtype
+    ) -> Tensor:
         """Adds the directions' elements from `first` on to some elements of a parameter's sums; the estimate of those."""
         h, p = self.tensors[parameter]
         for tensor, numbers in ((h, self.whole), (p, self.plain))[: 1 + self.shifts]:
-            change = combine(addresses, numbers.tolist(), "rademacher", first, own.stop - own.start, h.device, torch.float64)
+            change = combine(
+                addresses, numbers.tolist(), "rademacher", first, own.stop - own.start, h.device, torch.float64
+            )
             tensor[own] = (change if self.fresh else tensor[own] + change).to(tensor.dtype)
         if self.shift_whole is None:
             return self.unit * h[own].to(dtype)

@@ -55,7 +55,9 @@ class Tiles:
         """Those of contiguous tensors."""
         for tensor in tensors:
             if not tensor.is_contiguous():
-                raise ValueError(f"the kernels take contiguous tensors, got one of shape {tuple(tensor.shape)} that is not")
+                raise ValueError(
+                    f"the kernels take contiguous tensors, got one of shape {tuple(tensor.shape)} that is not"
+                )
         places, unit, first = [tensor.data_ptr() for tensor in tensors], tensors[0].element_size(), tensors[0].detach()
         aligned = self.aligned and not any(place % (8 * unit) for place in places)
         offsets = [(place - places[0]) // (unit * (8 if aligned else 1)) for place in places]

@@ -193,11 +193,34 @@ def _move(  # type: ignore[no-untyped-def]
         tensor, first, index, inside = _elements(tile_tensor, tile_block, starts, sizes, 128, BLOCKS * 16, 8, ALIGNED)
         if GROUPS == 0:
             g, h, p = _few_signs(
-                seed, (first + tl.arange(0, BLOCKS)).to(tl.uint32), steps, queries, digits, coefficients, count, stride, BLOCKS, SUMS
+                seed,
+                (first + tl.arange(0, BLOCKS)).to(tl.uint32),
+                steps,
+                queries,
+                digits,
+                coefficients,
+                count,
+                stride,
+                BLOCKS,
+                SUMS,
             )
         else:
             g, h, p = _many_signs(
-                seed, first, steps, queries, digits, count, stride, total, plain_total, unit, BLOCKS, GROUPS, DIGITS, SUMS, ASM
+                seed,
+                first,
+                steps,
+                queries,
+                digits,
+                count,
+                stride,
+                total,
+                plain_total,
+                unit,
+                BLOCKS,
+                GROUPS,
+                DIGITS,
+                SUMS,
+                ASM,
             )
         if SUMS > 0:
             h_at = _at(weighted, weighted_offsets, tensor, ALIGNED)
@@ -222,7 +245,9 @@ def _move(  # type: ignore[no-untyped-def]
     theta = _moved(theta * shrink, g, m_at, v_at, index, inside, lr, beta1, beta2, eps, RULE)
     if ROUNDING == "stochastic":
         if GAUSSIAN:
-            at_random = rounded_at_random(tl.reshape(theta, [BLOCKS // 2, 8]), seed, first * 4, rounding_step, BLOCKS // 2, LOST)
+            at_random = rounded_at_random(
+                tl.reshape(theta, [BLOCKS // 2, 8]), seed, first * 4, rounding_step, BLOCKS // 2, LOST
+            )
             theta = tl.reshape(at_random, [BLOCKS, 4])
         else:
             theta = rounded_at_random(theta, seed, first * 128, rounding_step, BLOCKS * 16, LOST)

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from zoar.checking import choose
 from zoar.study import plots
-from zoar.study.curves import Curve
+from zoar.study.curves import Cell, Curve
 from zoar.study.folder import Folder, Refused
 from zoar.study.page import Code, Figure, Part, Points, Section, Table, page
 from zoar.study.pool import run_jobs
@@ -24,9 +24,12 @@ PAGE = "report.html"
 
 def run_study(
     study: Study, out: Path, *, command: str, device: str | None = None, workers: int | None = None, force: bool = False,
-    console: Console | None = None,
+    only: Sequence[str] = (), console: Console | None = None,
 ) -> int:  # fmt: skip
-    """Runs what `out` does not hold yet and writes the report; returns the exit status of the command."""
+    """Runs what `out` does not hold yet and writes the report; returns the exit status of the command.
+
+    With `only`, of what is missing the runs whose function or method has one of these words in its name.
+    """
     console = console or Console()
     began = time.monotonic()
 
@@ -51,7 +54,10 @@ def run_study(
         curves.update({curve.key: curve for curve in made})
         folder.save(in_order())
 
-    jobs = study.jobs([cell for cell in cells if cell.key not in curves], device)
+    if only and not any(_meant(cell, only) for cell in cells):
+        names = sorted({cell.key.function for cell in cells} | {cell.key.method for cell in cells})
+        raise Refused(f"--only {' '.join(only)} is part of no name here. There are: {', '.join(names)}")
+    jobs = study.jobs([cell for cell in cells if cell.key not in curves and _meant(cell, only)], device)
     # One process keeps a device busy only in part: a step is many small kernels. More is for whoever asks.
     workers = min(workers or (1 if device else cores()), max(len(jobs), 1))
     say(f"{study.name}: {len(cells)} runs, {workers} at a time{f' on {device}' if device else ''}.")
@@ -122,6 +128,10 @@ def report_again(
     write_report(folders[0], findings, config, missing=len(cells) - len(kept))
     console.print(f"The report is {out / PAGE}.", highlight=False, soft_wrap=True, markup=False)
     return 0
+
+
+def _meant(cell: Cell, only: Sequence[str]) -> bool:
+    return not only or any(word.lower() in f"{cell.key.function} {cell.key.method}".lower() for word in only)
 
 
 _SEEDS = ("seeds", "first_seed")

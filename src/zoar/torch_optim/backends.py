@@ -41,6 +41,7 @@ class Kernels(Plain):
     def __init__(self) -> None:
         self._kernels: Any = import_module("zoar.kernels.triton")
         self._tiles: dict[tuple[Any, ...], Tiles] = {}
+        self._groups: dict[tuple[str, int], tuple[Sequence[Segment], list[int], list[tuple[list[Segment], Tiles | None]]]] = {}
 
     def painter(self, places: Sequence[tuple[Segment, Tensor]]) -> Painter:
         room = dict(places)
@@ -65,9 +66,11 @@ class Kernels(Plain):
         return lambda query: perturb(query.address, [query.radii[group] for group in groups])
 
     def apply(self, move: Move, segments: Sequence[Segment], states: Mapping[Tensor, dict[str, Tensor]]) -> None:
-        known = self._kernels.has_rule(move.rule)
-        for some, tiles in self._launches(segments, move.law):
-            if tiles is None or not known:
+        if not self._kernels.has_rule(move.rule):
+            move.apply(segments, states)
+            return
+        for some, tiles in self._launches_of_group(segments, move.law):
+            if tiles is None:
                 move.apply(some, states)
                 continue
             parameters = [segment.parameter for segment in some]
@@ -75,6 +78,14 @@ class Kernels(Plain):
                 parameters, [states[parameter] for parameter in parameters], tiles, move.addresses, move.coefficients, move.law,
                 move.rule, lr=move.lr, weight_decay=move.weight_decay, rounding=move.rounding, at=move.at, sums=move.sums,
             )  # fmt: skip
+
+    def _launches_of_group(self, segments: Sequence[Segment], law: str) -> list[tuple[list[Segment], Tiles | None]]:
+        """Kept for as long as the parameters stay where they are: hundreds of them are not looked at anew at every step."""
+        places = [segment.parameter.data_ptr() for segment in segments]
+        known = self._groups.get((law, id(segments)))
+        if known is None or known[0] is not segments or known[1] != places:
+            known = self._groups[law, id(segments)] = (segments, places, list(self._launches(segments, law)))
+        return known[2]
 
     def _launches(self, segments: Sequence[Segment], law: str) -> Iterator[tuple[list[Segment], Tiles | None]]:
         """Segments that go together and their tiles; none for those that there is no kernel for."""

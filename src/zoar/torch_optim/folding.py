@@ -40,7 +40,10 @@ class Scout:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        hooks = [register_module_forward_pre_hook(self._enter), register_module_forward_hook(self._leave, always_call=True)]
+        hooks = [
+            register_module_forward_pre_hook(self._enter),
+            register_module_forward_hook(self._leave, always_call=True),
+        ]
         try:
             yield
         finally:
@@ -70,7 +73,9 @@ class Scout:
             if user is None:
                 raise NotFoldable(f"a trained parameter of shape {_shape(segment)} was not used by a module of its own")
             if type(user) is not torch.nn.Linear:
-                raise NotFoldable(f"a trained parameter of shape {_shape(segment)} belongs to a {type(user).__name__}, not to a Linear")
+                raise NotFoldable(
+                    f"a trained parameter of shape {_shape(segment)} belongs to a {type(user).__name__}, not to a Linear"
+                )
         if not self._common:
             raise NotFoldable("no module's forward contains all trained layers")
         return Fold(self._common[-1], self.users)
@@ -102,11 +107,14 @@ class Fold:
         for segment in segments:
             shape = (len(queries), *segment.parameter.shape)
             if segment not in self._copies or self._copies[segment].shape != shape:
-                self._copies[segment] = torch.empty(shape, dtype=segment.parameter.dtype, device=segment.parameter.device)
+                self._copies[segment] = torch.empty(
+                    shape, dtype=segment.parameter.dtype, device=segment.parameter.device
+                )
                 self._painters = []
         if not self._painters:
             self._painters = [
-                writer.painter([(segment, self._copies[segment][k]) for segment in segments]) for k in range(len(queries))
+                writer.painter([(segment, self._copies[segment][k]) for segment in segments])
+                for k in range(len(queries))
             ]
         for paint, query in zip(self._painters, queries, strict=True):
             paint(query)
@@ -158,7 +166,9 @@ class _SharedForward:
             self._inputs = inputs
             outputs = self._run(inputs, spec)
         elif not self._same(inputs):
-            raise NotFoldable("the closure gave the model other inputs than for the query before; every query must have the same")
+            raise NotFoldable(
+                "the closure gave the model other inputs than for the query before; every query must have the same"
+            )
         self.calls += 1
         if self.calls > self._k:
             raise NotFoldable("the model ran more than once for a query")
@@ -170,7 +180,9 @@ class _SharedForward:
             raise NotFoldable("the model was called without a tensor that has a batch dimension")
         batch = sizes[0]
         many = [
-            leaf.repeat(self._k, *[1] * (leaf.ndim - 1)) if isinstance(leaf, Tensor) and leaf.ndim and leaf.shape[0] == batch else leaf
+            leaf.repeat(self._k, *[1] * (leaf.ndim - 1))
+            if isinstance(leaf, Tensor) and leaf.ndim and leaf.shape[0] == batch
+            else leaf
             for leaf in inputs
         ]
         args, kwargs = tree_unflatten(many, spec)

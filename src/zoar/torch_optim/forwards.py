@@ -69,7 +69,9 @@ class Forwards:
                 if self.placement.forget() and not last:
                     continue
                 if self._recipe.placement == "layerwise":
-                    raise NotPlaced(f"{reason}; placement='layerwise' cannot reach them, placement='snapshot' can") from None
+                    raise NotPlaced(
+                        f"{reason}; placement='layerwise' cannot reach them, placement='snapshot' can"
+                    ) from None
                 break
         self.placement = Snapshot(self._layout, self._writer)
         with self.placement.open():
@@ -122,7 +124,9 @@ class Forwards:
                 with scout.watching():
                     loss = one(0)
                 if any(not torch.equal(before, g.get_state()) for before, g in zip(quiet, generators, strict=True)):
-                    raise NotFoldable("the model draws random numbers (dropout), which rows of one batch would not share")
+                    raise NotFoldable(
+                        "the model draws random numbers (dropout), which rows of one batch would not share"
+                    )
                 self._fold = scout.found()
             except NotFoldable as reason:
                 self._give_up(reason)
@@ -140,7 +144,9 @@ class Forwards:
                     single = one(0)
                 self.extra += 1
                 if not abs(float(losses[0]) - float(single)) <= _AGREE * (1e-3 + abs(float(single))):
-                    raise NotFoldable(f"the first query's loss is {float(single):g} alone and {float(losses[0]):g} folded")
+                    raise NotFoldable(
+                        f"the first query's loss is {float(single):g} alone and {float(losses[0]):g} folded"
+                    )
                 self._checked = True
             return losses
         except (NotFoldable, NotPlaced) as reason:

@@ -34,7 +34,9 @@ _FEW = 2  # parameters: a block of so few has memory of its own, given back at o
 class _Block:
     """A module, and what is placed when its forward begins."""
 
-    def __init__(self, module: torch.nn.Module, segments: Sequence[Segment], writer: Writer, scratch: _Scratch | None) -> None:
+    def __init__(
+        self, module: torch.nn.Module, segments: Sequence[Segment], writer: Writer, scratch: _Scratch | None
+    ) -> None:
         self.module, self.segments, self._writer, self._scratch = module, segments, writer, scratch
         self.ids = {id(segment) for segment in segments}
         self._kept = self._painted()
@@ -47,7 +49,9 @@ class _Block:
 
     def write(self, query: Query) -> Painted:
         """The perturbed parameters."""
-        painted = self._kept if self._scratch is not None else self._painted()  # else memory of its own, given back afterwards
+        painted = (
+            self._kept if self._scratch is not None else self._painted()
+        )  # else memory of its own, given back afterwards
         painted.refresh()
         painted.paint(query)
         return painted
@@ -165,7 +169,8 @@ class Layerwise(Placement):
         cut(root)
         shared = _Scratch([segments for _, segments in whole if len(segments) > _FEW])
         return [
-            _Block(module, segments, self._writer, None if len(segments) <= _FEW else shared) for module, segments in whole
+            _Block(module, segments, self._writer, None if len(segments) <= _FEW else shared)
+            for module, segments in whole
         ] + [_Block(module, segments, self._writer, _Scratch([segments])) for module, segments in parts]
 
     def _of(self, parameters: Iterator[torch.nn.Parameter]) -> list[Segment]:

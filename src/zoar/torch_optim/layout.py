@@ -33,11 +33,14 @@ class Layout:
     def __init__(self, groups: Sequence[Mapping[str, Any]]) -> None:
         self.segments: list[Segment] = []
         self.dim = 0
-        self._groups = len(groups)
+        #: The segments of each group.
+        self.groups: list[tuple[Segment, ...]] = []
         for index, group in enumerate(groups):
+            first = len(self.segments)
             for parameter in group["params"]:
                 self.segments.append(Segment(parameter, self.dim, index))
                 self.dim += parameter.numel()
+            self.groups.append(tuple(self.segments[first:]))
 
     def fingerprint(self) -> str:
         """The number of elements of each group: what directions depend on."""
@@ -45,10 +48,7 @@ class Layout:
 
     def sizes(self) -> list[int]:
         """The number of elements of each group; of one whose parameters are all frozen, 0."""
-        sizes = [0] * self._groups
-        for segment in self.segments:
-            sizes[segment.group] += segment.parameter.numel()
-        return sizes
+        return [sum(segment.parameter.numel() for segment in group) for group in self.groups]
 
     def bytes(self) -> int:
         """What a copy of all of them takes."""

@@ -56,7 +56,9 @@ class Move:
             work = torch.float64 if any(s.parameter.dtype == torch.float64 for s in run) else torch.float32
             for first, last in reference.pieces(start, stop):
                 if self.sums is None:
-                    made = reference.combine(self.addresses, self.coefficients, self.law, first, last - first, device, work)
+                    made = reference.combine(
+                        self.addresses, self.coefficients, self.law, first, last - first, device, work
+                    )
                 for segment, own, there in overlaps(run, first, last):
                     estimate = (
                         made[there]

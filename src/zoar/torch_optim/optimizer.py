@@ -204,9 +204,11 @@ class ZOOptimizer(torch.optim.Optimizer):
         batch, run = self._ask(), self.param_groups[0]
         losses = self._forwards.losses(batch, self._radii(), closure)
         values = losses.double().tolist()  # the one wait for the device
+        # Asked for before the parameters move, so that whoever reads it does not wait for that.
+        mean = losses.mean() if np.isfinite(values).all() else losses[torch.isfinite(losses)].mean()
         run["evaluations"] += self._forwards.extra
         self._take(batch, values)
-        return losses[torch.isfinite(losses)].mean()
+        return mean
 
     @torch.no_grad()
     def tell(self, values: Sequence[float]) -> None:
@@ -269,7 +271,8 @@ class ZOOptimizer(torch.optim.Optimizer):
     def _move(self, coefficients: Coefficients, window: BatchWindow, step: int) -> None:
         radii, dense, run = window.radii(), coefficients.dense(), self.param_groups[0]
         rows = [
-            np.concatenate([row / radii[at][group] for at, row in dense.items()]) for group in range(len(self.param_groups))
+            np.concatenate([row / radii[at][group] for at, row in dense.items()])
+            for group in range(len(self.param_groups))
         ]
         shrink = self._shrink(rows)
         self._start_states()
@@ -284,12 +287,16 @@ class ZOOptimizer(torch.optim.Optimizer):
                 addresses, (shrink * rows[index]).tolist(), self.recipe.law.name, self.recipe.rule, float(group["lr"]),
                 float(group["weight_decay"]), self.recipe.rounding, Address(self.recipe.seed, step, 0), sums or None,
             )  # fmt: skip
-            self._backend.apply(move, [segment for segment in self._layout.segments if segment.group == index], self.state)
+            self._backend.apply(
+                move, [segment for segment in self._layout.segments if segment.group == index], self.state
+            )
         if planned is not None:
             self._sums.done(planned[0])
             run["grid"] = planned[1]
 
     def _start_states(self) -> None:
+        if len(self.state) == len(self._layout.segments):
+            return
         for segment in self._layout.segments:
             if segment.parameter not in self.state:
                 self.state[segment.parameter] = start_state(segment.parameter, self.recipe.rule, self.recipe.rounding)
@@ -328,7 +335,10 @@ class ZOOptimizer(torch.optim.Optimizer):
         self._forwards = Forwards(self._layout, self.recipe, self._backend)
         allowed = self.recipe.extra_memory
         self._sums = RunningSums(
-            self._layout, allowed if isinstance(allowed, int) else allowed * self._layout.bytes(), self.recipe.seed, self.recipe.law.name
+            self._layout,
+            allowed if isinstance(allowed, int) else allowed * self._layout.bytes(),
+            self.recipe.seed,
+            self.recipe.law.name,
         )
         self._known = BatchWindow()
 

@@ -64,22 +64,30 @@ class RunningSums:
             return None
         shares = coefficients.shares
         directions = sum(len(share.centred) for share in shares.values())
-        slopes = {float(slope) for share in shares.values() if share.slope is not None for slope in np.unique(share.slope)} - {0.0}
+        slopes = {
+            float(slope) for share in shares.values() if share.slope is not None for slope in np.unique(share.slope)
+        } - {0.0}
         if not (WORTHWHILE <= directions <= _MOST) or len(slopes) > 1 or self._bytes(bool(slopes)) > self._allowed:
             self._inside = None
             return None
         (slope,) = slopes or {0.0}
         level, unit = _regridded(coefficients, slope, grid)
         known = None if json.dumps([level, unit]) != grid else self._inside
-        wanted = {step: known[step] if known and step in known else _whole(share, level, unit) for step, share in shares.items()}
+        wanted = {
+            step: known[step] if known and step in known else _whole(share, level, unit)
+            for step, share in shares.items()
+        }
         enter = [step for step in wanted if known is None or step not in known]
         leave = [] if known is None else [step for step in known if step not in wanted]
         turned = [(wanted[step], step, 1) for step in enter]
         if known is not None:
             turned += [(known[step], step, -1) for step in leave]
-        addresses = [Address(self._seed, step, query) for numbers, step, _ in turned for query in range(len(numbers[0]))]
+        addresses = [
+            Address(self._seed, step, query) for numbers, step, _ in turned for query in range(len(numbers[0]))
+        ]
         whole, plain = (
-            np.concatenate([np.zeros(0, np.int64), *(sign * numbers[which] for numbers, _, sign in turned)]) for which in (0, 1)
+            np.concatenate([np.zeros(0, np.int64), *(sign * numbers[which] for numbers, _, sign in turned)])
+            for which in (0, 1)
         )
         shift = (coefficients.shift - level) * slope / unit if slope else None
         change = Change(addresses, whole, plain, coefficients.scale * unit, shift, known is None, wanted)

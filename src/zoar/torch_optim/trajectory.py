@@ -43,7 +43,9 @@ class TrajectoryLog:
         self.path = Path(path)
         self._begun = False
 
-    def append(self, recipe: Recipe, layout: Layout, groups: Sequence[dict[str, Any]], step: int, values: list[float]) -> None:
+    def append(
+        self, recipe: Recipe, layout: Layout, groups: Sequence[dict[str, Any]], step: int, values: list[float]
+    ) -> None:
         """One step, after the first of them also how the optimizer was made. Called before parameters move."""
         if not self._begun:
             self._begin(recipe, layout, step)
@@ -62,9 +64,13 @@ class TrajectoryLog:
             header, steps = read(self.path)
             differs = [name for name in made if made[name] != header[name]]
             if differs:
-                raise ValueError(f"{self.path} is the log of an optimizer that was made otherwise: {', '.join(differs)}")
+                raise ValueError(
+                    f"{self.path} is the log of an optimizer that was made otherwise: {', '.join(differs)}"
+                )
             if len(steps) < step:
-                raise ValueError(f"{self.path} ends at step {len(steps)}, and this optimizer is at step {step}: steps between are lost")
+                raise ValueError(
+                    f"{self.path} ends at step {len(steps)}, and this optimizer is at step {step}: steps between are lost"
+                )
             lines = self.path.read_text(encoding="utf-8").splitlines()[: 1 + step]
             self.path.write_text("\n".join(lines) + "\n", encoding="utf-8")
         self._begun = True
@@ -88,7 +94,9 @@ def read(path: str | Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     return parsed[0], steps
 
 
-def replay(module: torch.nn.Module | Iterable[Any], log: str | Path, *, steps: int | None = None, kernels: str = "auto") -> ZOOptimizer:
+def replay(
+    module: torch.nn.Module | Iterable[Any], log: str | Path, *, steps: int | None = None, kernels: str = "auto"
+) -> ZOOptimizer:
     """Moves initial parameters along a logged run; no forward pass is taken.
 
     Args:
@@ -125,11 +133,19 @@ def replay(module: torch.nn.Module | Iterable[Any], log: str | Path, *, steps: i
 def _made(recipe: Recipe, layout: Layout) -> dict[str, Any]:
     """How an optimizer was made, as plain data; a sentence where names do not tell."""
     names = {"method": recipe.estimator.name, "baseline": recipe.estimator.baseline.name, "directions": recipe.law.name}
-    plain = as_estimator(names["method"], names["baseline"]) == recipe.estimator and as_smoothing(names["directions"]) == recipe.law
+    plain = (
+        as_estimator(names["method"], names["baseline"]) == recipe.estimator
+        and as_smoothing(names["directions"]) == recipe.law
+    )
     if not plain or type(recipe.rule) is not UPDATES.get(recipe.rule.name):
         raise ValueError("a trajectory log names method, directions and update; it cannot describe objects of your own")
     same = ("queries", "window", "seed", "max_norm", "maximize", "rounding")
-    options = {**names, **{name: getattr(recipe, name) for name in same}, "on_error": "drop", "extra_memory": recipe.extra_memory}
+    options = {
+        **names,
+        **{name: getattr(recipe, name) for name in same},
+        "on_error": "drop",
+        "extra_memory": recipe.extra_memory,
+    }
     rule = asdict(recipe.rule)  # type: ignore[call-overload]  # every rule of UPDATES is a dataclass
     made = {
         "zoar_trajectory": _FORMAT, "options": options, "update": [recipe.rule.name, rule], "sizes": _sizes(layout),

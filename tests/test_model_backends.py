@@ -1,0 +1,347 @@
+"""Models moved in different ways that must come to the same: plain torch and kernels, replayed and summed, alone and folded, run and
+replayed from a log. On a GPU where there is one, else by Triton's interpreter."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported
+
+import zoar
+from zoar.torch_optim import sums
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def needs_triton(kernels: str) -> None:
+    if kernels == "triton":
+        pytest.importorskip("triton", reason="Triton is not installed; it is for Linux")
+
+
+def made(dtype: torch.dtype = torch.float32) -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(8, 24), nn.Tanh(), nn.LayerNorm(24), nn.Linear(24, 3, bias=False)).to(DEVICE, dtype)
+
+
+def closure_of(model: nn.Module) -> Callable[[], Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(16, 8, generator=generator)
+    y = torch.randn(16, 3, generator=generator).to(DEVICE)
+    inputs = x.to(DEVICE, next(model.parameters()).dtype)
+    return lambda: ((model(inputs).float() - y) ** 2).mean()
+
+
+def flat(model: nn.Module) -> Tensor:
+    return torch.cat([parameter.detach().float().reshape(-1) for parameter in model.parameters()])
+
+
+def trained(steps: int, dtype: torch.dtype = torch.float32, **options: Any) -> Tensor:
+    model = made(dtype)
+    optimizer = zoar.ZoAR(model.parameters(), 1e-2, **{"queries": 2, "window": 3, "smoothing": 1e-2, **options})
+    for _ in range(steps):
+        optimizer.step(closure_of(model))
+    return flat(model)
+
+
+# -- kernels ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("placement", ["snapshot", "layerwise"])
+@pytest.mark.parametrize("directions", ["rademacher", "gaussian"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_kernels_train_as_plain_torch_does(placement: str, directions: str, dtype: torch.dtype) -> None:
+    needs_triton("triton")
+    options = {"placement": placement, "directions": directions, "weight_decay": 0.01, "dtype": dtype}
+    plain, kernels = (trained(4, kernels=which, **options) for which in ("reference", "triton"))
+    moved = (plain - flat(made(dtype))).abs()
+    assert float(moved.max()) > 5e-3
+    if dtype == torch.float32:
+        assert float((plain - kernels).abs().max()) <= 2e-4
+    else:  # a loss rounds otherwise now and then; and the interpreter cuts bits off where hardware rounds
+        assert float((plain - kernels).abs().mean()) <= 0.1 * float(moved.mean())
+
+
+def test_what_there_is_no_kernel_for_is_done_in_plain_torch() -> None:
+    needs_triton("triton")
+    for rule in (zoar.AdaMM(amsgrad=True), zoar.AdaMM(corrected=True)):
+        both = [trained(3, kernels=which, update=rule) for which in ("reference", "triton")]
+        torch.testing.assert_close(*both, rtol=1e-3, atol=1e-4)
+    model = made(torch.float64)
+    zoar.ZoAR(model.parameters(), 1e-2, kernels="triton").step(closure_of(model))
+
+
+# -- running sums -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def few_suffice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sums, "WORTHWHILE", 4)
+
+
+@pytest.mark.usefixtures("few_suffice")
+@pytest.mark.parametrize("kernels", ["reference", "triton"])
+@pytest.mark.parametrize("method", [{}, {"baseline": "batch"}, {"max_norm": 0.5}])
+def test_running_sums_are_a_replay(kernels: str, method: dict[str, Any]) -> None:
+    needs_triton(kernels)
+    replayed, summed = (trained(9, kernels=kernels, extra_memory=memory, **method) for memory in (0, 5.0))
+    torch.testing.assert_close(replayed, summed, rtol=1e-3, atol=2e-4)
+    assert not torch.equal(replayed, summed) or kernels == "triton", "sums were not used"
+
+
+@pytest.mark.usefixtures("few_suffice")
+def test_sums_take_no_more_than_they_may() -> None:
+    model = made()
+    for memory, used in ((5, False), (0.5, False), (1.25, True), (10**6, True)):
+        optimizer = zoar.ZoAR(model.parameters(), 1e-3, queries=3, window=3, extra_memory=memory)
+        optimizer.step(closure_of(model))
+        optimizer.step(closure_of(model))
+        assert bool(optimizer._sums.tensors) is used, memory
+        held = sum(t.numel() * t.element_size() for pair in optimizer._sums.tensors.values() for t in pair)
+        assert held == (5 * optimizer.dim if used else 0)
+
+
+@pytest.mark.usefixtures("few_suffice")
+@pytest.mark.parametrize("extra_memory", [0, 5.0])
+def test_a_resumed_run_is_the_run_it_left_to_the_bit(extra_memory: float) -> None:
+    def optimizer_of(model: nn.Module) -> zoar.ZoAR:
+        return zoar.ZoAR(model.parameters(), 1e-2, queries=2, window=4, smoothing=1e-2, extra_memory=extra_memory)
+
+    model = made()
+    optimizer = optimizer_of(model)
+    for _ in range(6):
+        optimizer.step(closure_of(model))
+    other = copy.deepcopy(model)
+    resumed = optimizer_of(other)
+    resumed.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    for _ in range(6):
+        optimizer.step(closure_of(model))
+        resumed.step(closure_of(other))
+    assert torch.equal(flat(model), flat(other))
+
+
+@pytest.mark.usefixtures("few_suffice")
+def test_sums_follow_losses_out_of_their_range() -> None:
+    def run(memory: float) -> Tensor:
+        model = made()
+        optimizer = zoar.ZoAR(
+            model.parameters(), queries=2, window=4, smoothing=1e-2, update="sgd", extra_memory=memory, kernels="reference"
+        )  # fmt: skip
+        closure = closure_of(model)
+        factors = [1.0, 1.0, 1e6, 1e6, 1.0, 1.0, 1.0, 1.0, 1e-8, 1e-8, 1e-8, 1e-8, 1e-8, 1e-8]
+        for step, factor in enumerate(factors):
+            optimizer.param_groups[0]["lr"] = 1e-3 / max(factors[max(0, step - 3) : step + 1])
+            optimizer.step(lambda: closure() * factor)  # noqa: B023  # called at once
+        return flat(model)
+
+    replayed = run(0.0)
+    assert float((replayed - flat(made())).abs().max()) > 1e-3
+    torch.testing.assert_close(run(5.0), replayed, rtol=1e-3, atol=1e-5)
+
+
+# -- folding ----------------------------------------------------------------------------------------------------------------
+
+
+class Adapted(nn.Module):
+    """A frozen layer with an adapter, as PEFT makes them."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.base = nn.Linear(inputs, outputs).requires_grad_(False)
+        self.lora_A, self.lora_B = nn.Linear(inputs, 2, bias=False), nn.Linear(2, outputs, bias=False)
+        self.dropout = nn.Dropout(0.0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.base(x) + 2.0 * self.lora_B(self.lora_A(self.dropout(x)))
+        return out
+
+
+class Body(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = Adapted(8, 16), Adapted(16, 16)
+        self.calls = 0
+
+    def forward(self, x: Tensor, scale: Tensor | None = None) -> dict[str, Any]:
+        self.calls += 1
+        return {"hidden": self.second(torch.tanh(self.first(x))), "length": x.shape[1], "nothing": None}
+
+
+class Headed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.body, self.head = Body(), nn.Linear(16, 3).requires_grad_(False)
+        self.to(DEVICE)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden: Tensor = self.head(self.body(x)["hidden"])
+        return hidden
+
+
+def headed_closure(model: Headed) -> Callable[[], Tensor]:
+    x, y = torch.randn(5, 4, 8, generator=torch.Generator().manual_seed(3)).to(DEVICE), torch.zeros(5, 4, 3, device=DEVICE)
+    return lambda: ((model(x) - y) ** 2).mean()
+
+
+def folded(model: nn.Module, **options: Any) -> zoar.ZoAR:
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    return zoar.ZoAR(trained, 1e-2, queries=3, window=3, smoothing=1e-2, fold=True, **options)
+
+
+@pytest.mark.parametrize("kernels", ["reference", "triton"])
+def test_folded_queries_are_the_queries_alone(kernels: str) -> None:
+    needs_triton(kernels)
+    ends, calls = [], []
+    for fold in (False, True):
+        model = Headed()
+        optimizer = zoar.ZoAR(
+            [p for p in model.parameters() if p.requires_grad], 1e-2, queries=3, window=3, smoothing=1e-2, fold=fold, kernels=kernels
+        )
+        for _ in range(6):
+            optimizer.step(headed_closure(model))
+        ends.append(flat(model))
+        calls.append(model.body.calls)
+        assert optimizer.not_folded == ("" if fold else "fold=False")
+    torch.testing.assert_close(*ends, rtol=1e-3, atol=1e-4)
+    assert calls[0] == 18
+    assert calls[1] == 3 + 5 + 1, "a step of three to learn, five folded, one to compare with"
+    assert "forward" not in vars(model.body), "nothing of the model is left changed"
+    assert "forward" not in vars(model.body.first.lora_A)
+
+
+def reason(model: nn.Module, closure: Callable[[], Any], **options: Any) -> str:
+    optimizer = folded(model, **options)
+    before = None
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(3):
+            optimizer.step(closure)
+            before = flat(model) if before is None else before
+    assert not torch.equal(before, flat(model)), "it goes on, one query after the other"
+    assert len([w for w in caught if "run one after the other" in str(w.message)]) == 1
+    return optimizer.not_folded
+
+
+def test_what_cannot_be_folded_says_why() -> None:
+    model = Headed()
+    model.body.first.dropout.p = 0.5
+    assert "draws random numbers (dropout)" in reason(model, headed_closure(model))
+    model = Headed()
+    model.head.requires_grad_(True)
+    model.head.weight.data = model.head.weight.data.clone()
+
+    class Norm(Headed):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm = nn.LayerNorm(3).to(DEVICE)
+
+        def forward(self, x: Tensor) -> Tensor:
+            out: Tensor = self.norm(super().forward(x))
+            return out
+
+    norm = Norm()
+    assert "belongs to a LayerNorm, not to a Linear" in reason(norm, headed_closure(norm))
+
+    class Loss(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = Headed()
+            self.extra = Adapted(3, 3).to(DEVICE)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return (self.extra(self.inner(x)) ** 2).mean()
+
+    loss = Loss()
+    x = torch.ones(5, 4, 8, device=DEVICE)
+    assert "leave out labels" in reason(loss, lambda: loss(x))
+    fresh = Headed()
+    draw = torch.Generator().manual_seed(0)
+    assert "other inputs" in reason(fresh, lambda: (fresh(torch.randn(5, 4, 8, generator=draw).to(DEVICE)) ** 2).mean())
+    pair = nn.ModuleList([Adapted(8, 8), Adapted(8, 8)]).to(DEVICE)
+    assert "no module's forward contains all" in reason(pair, lambda: ((pair[0](x) + pair[1](x)) ** 2).mean())
+
+
+# -- the trajectory log -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [{}, {"extra_memory": 5.0, "window": 40}, {"rounding": "stochastic", "method": "spsa"}])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_log_leads_to_the_trained_parameters_to_the_bit(tmp_path: Path, options: dict[str, Any], dtype: torch.dtype) -> None:
+    model, log = made(dtype), tmp_path / "run.zoar"
+    initial = copy.deepcopy(model)
+    optimizer = zoar.ZOOptimizer(
+        model.parameters(), 1e-2, **{"queries": 2, "smoothing": 1e-2, "weight_decay": 0.1, "log": log, "max_norm": 5.0, **options}
+    )
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 50)
+    for _ in range(45):
+        optimizer.step(closure_of(model))
+        schedule.step()
+    again = zoar.replay(initial, log)
+    assert torch.equal(flat(initial), flat(model))
+    assert again.state_dict()["param_groups"][0]["history"] == optimizer.state_dict()["param_groups"][0]["history"]
+    assert log.stat().st_size < 45 * 150 + 1000
+
+
+def test_a_log_goes_on_with_its_run(tmp_path: Path) -> None:
+    def optimizer_of(model: nn.Module) -> zoar.ZoAR:
+        return zoar.ZoAR(model.parameters(), 1e-2, queries=2, window=3, smoothing=1e-2, log=tmp_path / "log")
+
+    model, initial = made(), made()
+    optimizer = optimizer_of(model)
+    for _ in range(4):
+        optimizer.step(closure_of(model))
+    saved, then = copy.deepcopy(optimizer.state_dict()), copy.deepcopy(model)
+    for _ in range(3):
+        optimizer.step(closure_of(model))  # lost: the run goes on from step 4
+    resumed = optimizer_of(then)
+    resumed.load_state_dict(saved)
+    for _ in range(2):
+        resumed.step(closure_of(then))
+    zoar.replay(initial, tmp_path / "log")
+    assert torch.equal(flat(initial), flat(then))
+    part = made()
+    zoar.replay(part, tmp_path / "log", steps=4)
+    zoar.replay(made(), tmp_path / "log", steps=0)
+    with pytest.raises(FileExistsError, match="the log of another run"):
+        optimizer_of(made()).step(closure_of(made()))
+
+
+def test_a_log_is_refused_where_it_does_not_belong(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    model = made()
+    optimizer = zoar.ZoAR(model.parameters(), 1e-2, queries=2, log=log)
+    for _ in range(3):
+        optimizer.step(closure_of(model))
+    with pytest.raises(ValueError, match="not the parameters that the run began with"):
+        zoar.replay(model, log)
+    with pytest.raises(ValueError, match="the log is of 5 parameters in 1 group"):
+        zoar.replay(nn.Linear(3, 3), log)
+    lines = log.read_text().splitlines()
+    log.write_text("\n".join(lines)[:-7])  # cut short while it was written
+    again = zoar.replay(made(), log)
+    assert again.param_groups[0]["steps"] == 2
+    log.write_text("\n".join([lines[0], lines[2], lines[3]]))
+    with pytest.raises(ValueError, match="lines are missing"):
+        zoar.replay(made(), log)
+    log.write_text("\n".join([lines[0], "{", lines[3]]))
+    with pytest.raises(ValueError, match="line 2 of"):
+        zoar.replay(made(), log)
+    log.write_text(json.dumps({"some": "file"}))
+    with pytest.raises(ValueError, match="no trajectory log"):
+        zoar.replay(made(), log)
+    own = zoar.ZoAR(made().parameters(), 1e-2, queries=2, log=tmp_path / "own", update=type("Mine", (zoar.SGD,), {})())
+    with pytest.raises(ValueError, match="cannot describe objects of your own"):
+        own.step(lambda: 1.0)
+    with pytest.raises(ValueError, match="a step has 2 queries, got 3 values"):
+        own.tell([1.0, 2.0, 3.0])
