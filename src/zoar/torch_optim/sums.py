@@ -114,16 +114,15 @@ class RunningSums:
 
 
 def _regridded(coefficients: Coefficients, slope: float, grid: str) -> tuple[float, float]:
-    """The level and unit there are, or others where values have left their range or become small in it."""
+    """The level and unit there are, or others where values have left their range, or their differences become small in it."""
     level, unit = json.loads(grid) if grid else (0.0, 0.0)
-    largest = _largest(coefficients, level)
-    if unit and _FINEST * LARGEST <= largest / unit <= LARGEST:
+    middle = coefficients.shift if slope else 0.0
+    spread = _largest(coefficients, middle)
+    if unit and _largest(coefficients, level) <= LARGEST * unit and spread >= _FINEST * LARGEST * unit:
         return level, unit
-    level = coefficients.shift if slope else 0.0
-    largest = _largest(coefficients, level)
-    if not largest:
-        return level, unit or 1.0
-    return level, 2.0 ** math.ceil(math.log2(_HEADROOM * largest / LARGEST))
+    if not spread:
+        return middle, unit or 1.0
+    return middle, 2.0 ** math.ceil(math.log2(_HEADROOM * spread / LARGEST))
 
 
 def _largest(coefficients: Coefficients, level: float) -> float:
