@@ -48,7 +48,7 @@ TARGETS = {
 class Bench:
     """One shape on one device."""
 
-    def __init__(self, shape: str, device: torch.device, steps: int) -> None:
+    def __init__(self, shape: str, device: torch.device, steps: int, rows: list[dict[str, Any]], save: Callable[[], None]) -> None:
         from transformers import OPTConfig, OPTForCausalLM
 
         self.shape, self.device, self.steps = shape, device, steps
@@ -61,7 +61,7 @@ class Bench:
             self.model = OPTForCausalLM(config).eval()
             self.ids = torch.randint(0, config.vocab_size, (BATCH, TOKENS))
         torch.set_default_dtype(torch.float32)
-        self.rows: list[dict[str, Any]] = []
+        self.rows, self.save = rows, save
 
     def closure(self) -> Tensor:
         logits = self.model(input_ids=self.ids, use_cache=False).logits
@@ -111,6 +111,7 @@ class Bench:
         }  # fmt: skip
         self.rows.append(row)
         print(" ".join(f"{value}" for value in row.values() if value is not None), flush=True)
+        self.save()
 
     # -- zoar -------------------------------------------------------------------------------------------------------------
 
@@ -276,22 +277,23 @@ def main() -> int:
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     warnings.filterwarnings("ignore", message=".*lora.*")
-    rows = []
+    rows: list[dict[str, Any]] = []
+    settings = {"batch": BATCH, "tokens": TOKENS, "queries": K, "steps": arguments.steps}
+    about = {"settings": settings, **provenance(arguments.device)}
+
+    def save() -> None:
+        if arguments.json:
+            command = f"python benchmarks/finetune_step.py --json {arguments.json.name}"
+            arguments.json.write_text(json.dumps({"command": command, **about, "rows": rows}, indent=1) + "\n", encoding="utf-8")
+
     for shape in arguments.shapes:
-        bench = Bench(shape, torch.device(arguments.device), arguments.steps)
+        bench = Bench(shape, torch.device(arguments.device), arguments.steps, rows, save)
         measure(bench, arguments.cases)
-        rows += bench.rows
         del bench
         gc.collect()
         if arguments.device == "cuda":
             torch.cuda.empty_cache()
-        if arguments.json:
-            command = (
-                f"python benchmarks/finetune_step.py --shapes {' '.join(arguments.shapes)} --json {arguments.json.name}"
-            )
-            settings = {"batch": BATCH, "tokens": TOKENS, "queries": K, "steps": arguments.steps}
-            report = {"command": command, "settings": settings, **provenance(arguments.device), "rows": rows}
-            arguments.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    save()
     return 0
 
 
