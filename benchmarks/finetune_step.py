@@ -3,9 +3,9 @@
     python benchmarks/finetune_step.py --json FILE                  # on a GPU; some minutes
     python benchmarks/finetune_step.py --shapes tiny --device cpu   # whether it runs
 
-Needs transformers, and peft for the LoRA rows. A figure is the median wall time from the end of a step to the end of the next, as in
-training: a step reads its losses, and its update runs while the next step's first kernels are being launched. It is over the same of
-two forwards (inference mode, both losses read) of the same model. Two ways to do without zoar stand beside it:
+Needs transformers, and peft for the LoRA rows. A figure is the median wall time from the end of a step to the end of the next,
+as in training: a step reads its losses, and its update runs while the next step's first kernels are being launched. It is over
+the same of two forwards (inference mode, both losses read) of the same model. Two ways to do without zoar stand beside it:
 a loop over tensors as MeZO's trainer has it (perturb, forward, perturb back and beyond, forward, perturb back, update, each a
 torch.normal of a tensor's shape), and a window replayed in that way.
 """
@@ -48,7 +48,9 @@ TARGETS = {
 class Bench:
     """One shape on one device."""
 
-    def __init__(self, shape: str, device: torch.device, steps: int, rows: list[dict[str, Any]], save: Callable[[], None]) -> None:
+    def __init__(
+        self, shape: str, device: torch.device, steps: int, rows: list[dict[str, Any]], save: Callable[[], None]
+    ) -> None:
         from transformers import OPTConfig, OPTForCausalLM
 
         self.shape, self.device, self.steps = shape, device, steps
@@ -132,7 +134,6 @@ class Bench:
         optimizer._backend.apply = clocked  # type: ignore[method-assign]
         for _ in range(3):
             optimizer.step(self.closure)
-        del optimizer._backend.apply, apply, clocked
         more: dict[str, Any] = {
             "elements": optimizer.dim,
             "tensors": len(trained),
@@ -143,8 +144,6 @@ class Bench:
         if optimizer._sums.tensors:
             more["running_sums"] = True
         self.note(case, ms, held, **more)
-        del optimizer
-        self.tidy()
 
     def parts(self) -> None:
         """The passes of a full-parameter step alone, beside a copy of as many bytes."""
@@ -186,10 +185,9 @@ class Bench:
         self.note("a copy of all parameters, tensor by tensor", ms)
         ms, _ = self.timed(perturb, alone=True)
         self.note("a perturbed copy of all parameters", ms, over_floor=round(ms / floor, 3), target_over_floor=1.15)
-        del optimizer, painters, blocks, room, flat
-        self.tidy()
 
     def tidy(self) -> None:
+        """Gives back what the last case held."""
         gc.collect()
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
@@ -242,15 +240,20 @@ def lora(bench: Bench) -> None:
 
 
 def measure(bench: Bench, cases: Sequence[str]) -> None:
+    def step(case: str, window: int, **options: Any) -> None:
+        bench.tidy()
+        bench.step(case, window, **options)
+
     small = {"update": "radazo", "placement": "snapshot"}
     bench.floor()
     if "parts" in cases:
         bench.parts()
     if "full" in cases:
-        bench.step("full, SGD, N=1", 1, update="sgd")
-        bench.step("full, R-AdaZO, N=15", 15, update="radazo")
-        bench.step("full, R-AdaZO, N=50, replayed", 50, update="radazo")
-        bench.step("full, R-AdaZO, N=50", 50, update="radazo", extra_memory=2.5)
+        step("full, SGD, N=1", 1, update="sgd")
+        step("full, R-AdaZO, N=15", 15, update="radazo")
+        step("full, R-AdaZO, N=50, replayed", 50, update="radazo")
+        step("full, R-AdaZO, N=50", 50, update="radazo", extra_memory=2.5)
+    bench.tidy()
     if "loop" in cases:
         bench.loop()
     if "lora" in cases:
@@ -259,8 +262,8 @@ def measure(bench: Bench, cases: Sequence[str]) -> None:
         bench.floor()
         bench.rows[-1]["case"] = "two forwards, LoRA"
         for window in (1, 15, 50):
-            bench.step(f"LoRA, N={window}", window, **small)
-        bench.step("LoRA, N=50, folded", 50, fold=True, **small)
+            step(f"LoRA, N={window}", window, **small)
+        step("LoRA, N=50, folded", 50, fold=True, **small)
         if "loop" in cases:
             bench.loop()
             bench.rows[-2]["case"], bench.rows[-1]["case"] = "MeZO-style loop, LoRA", "30 directions replayed so, LoRA"
@@ -284,7 +287,9 @@ def main() -> int:
     def save() -> None:
         if arguments.json:
             command = f"python benchmarks/finetune_step.py --json {arguments.json.name}"
-            arguments.json.write_text(json.dumps({"command": command, **about, "rows": rows}, indent=1) + "\n", encoding="utf-8")
+            arguments.json.write_text(
+                json.dumps({"command": command, **about, "rows": rows}, indent=1) + "\n", encoding="utf-8"
+            )
 
     for shape in arguments.shapes:
         bench = Bench(shape, torch.device(arguments.device), arguments.steps, rows, save)

@@ -52,6 +52,18 @@ class Coefficients:
     scale: float
     shift: float = 0.0
 
+    def flat(self) -> Array:
+        """Every coefficient, batch after batch."""
+        shares = list(self.shares.values())
+        centred = np.concatenate([share.centred for share in shares])
+        if all(share.slope is None for share in shares):
+            return np.asarray(self.scale * centred)
+        slopes = np.concatenate(
+            [np.zeros_like(share.centred) if share.slope is None else share.slope for share in shares]
+        )
+        levels = np.repeat([share.level for share in shares], [len(share.centred) for share in shares])
+        return np.asarray(self.scale * (centred + (levels - self.shift) * slopes))
+
     def dense(self) -> dict[int, Array]:
         """Every coefficient written out."""
         return {

@@ -3,26 +3,29 @@
 A tile is `BLOCKS` consecutive Philox blocks of a direction. A Rademacher block signs 128 elements, a bit each; they are held as
 chunks of 8 elements, a byte of a word each: (16 BLOCKS, 8). A chunk is 16 bytes of bfloat16, what a thread loads at once.
 
-**The sum of many signs** is the heart of a replay, and is exact. Coefficients are whole numbers of 24 bits, in three signed bytes
-(`zoar.kernels.digits`); beside weights of 16 bits, which keep 8 or 11 of them, of 16 bits, in two. Of four directions the words are turned round, so that a register holds four directions' bytes for the same 8
-elements; one `and` then picks an element's four bits, and `dp4a` adds the four products to a whole number. That is one
-instruction for each direction and element, half of what shifting, flipping a sign and adding would be, without rounding. A bit is
-left where it stands in its byte: the sums are 2^lane times too large, and are divided once at the end.
+**The sum of many signs** is the heart of a replay, and is exact. Coefficients are whole numbers of 24 bits, in three signed
+bytes (`zoar.kernels.digits`); beside weights of 16 bits, which keep 8 or 11 of them, of 16 bits, in two. Of four directions the
+words are turned round, so that a register holds four directions' bytes for the same 8 elements; one `and` then picks an element's
+four bits, and `dp4a` adds the four products to a whole number. Two or three quarters of an instruction for each direction and
+element is less than shifting, flipping a sign and adding would take, and nothing is rounded. A bit is left where it stands in its
+byte: the sums are 2^lane times too large, and are divided once at the end.
 
 Inline assembly is what Triton's interpreter lacks: `ASM=False` says the same in plain operations.
 """
 
+# Triton reads these functions, not Python: their arguments are tensors and numbers of the device.
+# mypy: disable-error-code="no-untyped-def,untyped-decorator,no-untyped-call"
+
 from __future__ import annotations
 
-import triton.language as tl
-
 import triton
+import triton.language as tl
 
 _RADIANS = tl.constexpr(-2.0 * 3.141592653589793 / 2**32)  # of a word
 
 
 @triton.jit
-def words(seed, block, step, query, purpose):  # type: ignore[no-untyped-def]
+def words(seed, block, step, query, purpose):
     """The four words of each block: Philox 4x32-10.
 
     Its own, since tl.philox takes two instructions for the two halves of a product, where a multiplication of 32 bits to 64 is one.
@@ -40,7 +43,7 @@ def words(seed, block, step, query, purpose):  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def quads(a, b, c, d):  # type: ignore[no-untyped-def]
+def quads(a, b, c, d):
     """Four (n) to (n, 4)."""
     return tl.reshape(tl.join(tl.join(a, c), tl.join(b, d)), [a.shape[0], 4])
 
@@ -49,7 +52,7 @@ def quads(a, b, c, d):  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def bits_of(seed, block, step, query):  # type: ignore[no-untyped-def]
+def bits_of(seed, block, step, query):
     """Blocks to a word for each element, (chunks, 8), whose lowest bit is the element's: set for -."""
     w0, w1, w2, w3 = words(seed, block, step, query, 0)
     all_words = tl.reshape(quads(w0, w1, w2, w3), [block.shape[0] * 4])
@@ -58,13 +61,13 @@ def bits_of(seed, block, step, query):  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def signed(bits, value):  # type: ignore[no-untyped-def]
+def signed(bits, value):
     """value with the bits' signs."""
     return ((bits << 31) ^ value.to(tl.uint32, bitcast=True)).to(tl.float32, bitcast=True)
 
 
 @triton.jit
-def _normal(first, second):  # type: ignore[no-untyped-def]
+def _normal(first, second):
     """Two words to two normal numbers (Box and Muller)."""
     uniform = 1.0 - (first >> 9).to(tl.float32) * (1.0 / 8388608.0)
     radius = tl.sqrt(-2.0 * tl.log(uniform))
@@ -73,7 +76,7 @@ def _normal(first, second):  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def normals(seed, block, step, query):  # type: ignore[no-untyped-def]
+def normals(seed, block, step, query):
     """Blocks to their four normal numbers each."""
     w0, w1, w2, w3 = words(seed, block, step, query, 0)
     n0, n1 = _normal(w0, w1)
@@ -85,7 +88,7 @@ def normals(seed, block, step, query):  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _bytes_of_two(a, b, PICK: tl.constexpr, ASM: tl.constexpr):  # type: ignore[no-untyped-def]
+def _bytes_of_two(a, b, PICK: tl.constexpr, ASM: tl.constexpr):
     """Four of the eight bytes of a (0-3) and b (4-7), by PTX's prmt."""
     if ASM:
         if PICK == 0x5140:
@@ -106,7 +109,7 @@ def _bytes_of_two(a, b, PICK: tl.constexpr, ASM: tl.constexpr):  # type: ignore[
 
 
 @triton.jit
-def _turned(a, b, c, d, ASM: tl.constexpr):  # type: ignore[no-untyped-def]
+def _turned(a, b, c, d, ASM: tl.constexpr):
     """Words of four directions to four words of a byte of each."""
     low, low_ = _bytes_of_two(a, b, 0x5140, ASM), _bytes_of_two(c, d, 0x5140, ASM)
     high, high_ = _bytes_of_two(a, b, 0x7362, ASM), _bytes_of_two(c, d, 0x7362, ASM)
@@ -117,7 +120,7 @@ def _turned(a, b, c, d, ASM: tl.constexpr):  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def turned_chunks(seed, first_block, steps, queries, r, BLOCKS: tl.constexpr, GROUPS: tl.constexpr, ASM: tl.constexpr):  # type: ignore[no-untyped-def]
+def turned_chunks(seed, first_block, steps, queries, r, BLOCKS: tl.constexpr, GROUPS: tl.constexpr, ASM: tl.constexpr):
     """4 GROUPS directions from r on: (chunks, GROUPS) words, each a byte of four directions.
 
     Every thread makes words of its own, which then change hands: made where they are needed they would be made 16 times.
@@ -141,7 +144,7 @@ def turned_chunks(seed, first_block, steps, queries, r, BLOCKS: tl.constexpr, GR
 
 
 @triton.jit
-def dp4a(bits, digits, total, ASM: tl.constexpr):  # type: ignore[no-untyped-def]
+def dp4a(bits, digits, total, ASM: tl.constexpr):
     """total + the products of four unsigned with four signed bytes."""
     if ASM:
         total = tl.inline_asm_elementwise(
@@ -158,7 +161,7 @@ def dp4a(bits, digits, total, ASM: tl.constexpr):  # type: ignore[no-untyped-def
 
 
 @triton.jit
-def rounded_at_random(values, seed, first_element, step, CHUNKS: tl.constexpr, LOST: tl.constexpr):  # type: ignore[no-untyped-def]
+def rounded_at_random(values, seed, first_element, step, CHUNKS: tl.constexpr, LOST: tl.constexpr):
     """float32 (chunks, 8) to numbers with LOST bits fewer, up or down with probabilities that keep the mean."""
     block = (first_element // 4 + tl.arange(0, CHUNKS * 2)).to(tl.uint32)
     w0, w1, w2, w3 = words(seed, block, step, step * 0, 1)

@@ -61,7 +61,7 @@ class Tiles:
         places, unit, first = [tensor.data_ptr() for tensor in tensors], tensors[0].element_size(), tensors[0].detach()
         aligned = self.aligned and not any(place % (8 * unit) for place in places)
         offsets = [(place - places[0]) // (unit * (8 if aligned else 1)) for place in places]
-        return Pointers(first, torch.tensor(offsets, dtype=torch.int64).to(first.device), aligned)
+        return Pointers(first, self.on_device(np.array(offsets, np.int64)), aligned)
 
     def kept_pointers(self, name: str, tensors: Sequence[Tensor]) -> Pointers:
         """The same, kept under a name for as long as the tensors stay where they are."""
@@ -76,5 +76,5 @@ class Tiles:
         return self.on_device(np.asarray(values, np.float32))
 
     def on_device(self, values: np.ndarray[Any, Any]) -> Tensor:
-        """An array's copy there."""
-        return torch.from_numpy(values).to(self.starts.device)
+        """An array's copy there. Not waited for: a step that waits for the device in its midst leaves it idle afterwards."""
+        return torch.from_numpy(values).to(self.starts.device, non_blocking=True)

@@ -2,6 +2,7 @@
 
 optimizer   ZOOptimizer and ZoAR, torch.optim.Optimizer both
 layout      which element of a direction belongs to which parameter
+saving      what a saved state must be
 window      the batches that are reused, as a text in param_groups
 forwards    the losses of a step's queries
 placing     how a query is placed while the closure runs: layer by layer, or on a copy

@@ -41,7 +41,9 @@ class Kernels(Plain):
     def __init__(self) -> None:
         self._kernels: Any = import_module("zoar.kernels.triton")
         self._tiles: dict[tuple[Any, ...], Tiles] = {}
-        self._groups: dict[tuple[str, int], tuple[Sequence[Segment], list[int], list[tuple[list[Segment], Tiles | None]]]] = {}
+        self._groups: dict[
+            tuple[str, int], tuple[Sequence[Segment], list[int], list[tuple[list[Segment], Tiles | None]]]
+        ] = {}
 
     def painter(self, places: Sequence[tuple[Segment, Tensor]]) -> Painter:
         room = dict(places)

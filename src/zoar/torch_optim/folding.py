@@ -5,15 +5,15 @@ query's rows by its own copy (`torch.bmm`). Nothing else of the model is told: i
 cut in K.
 
 The module whose forward is folded is the innermost that all trained layers lie in; it is found by watching a step of ordinary
-queries. The closure still runs once a query, and finds that module's part of its work done: the first time it runs for all queries, then it
-hands out what it made. So a head and a loss outside it are the user's own, and a closure that gives other inputs to each query is
-noticed. `NotFoldable` says in a sentence why a model cannot be folded.
+queries. The closure still runs once a query, and finds that module's part of its work done: the first time it runs for all
+queries, then it hands out what it made. So a head and a loss outside it are the user's own, and a closure that gives other inputs
+to each query is noticed. `NotFoldable` says in a sentence why a model cannot be folded.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -88,16 +88,17 @@ class Fold:
         self._module, self._users = module, users
         self._copies: dict[Segment, Tensor] = {}
         self._painters: list[Painter] = []
+        self._folded: dict[torch.nn.Module, _FoldedLinear] = {}
 
     def losses(self, queries: Sequence[Query], writer: Writer, run: Callable[[int], Tensor]) -> list[Tensor]:
         """`run(k)` is the closure for query k."""
         self._write(queries, writer)
-        shared = _SharedForward(self._module.forward, len(queries), lambda: self._folded_layers(len(queries)))
-        self._module.forward = shared  # type: ignore[method-assign]
+        shared = _SharedForward(self._module.forward, len(queries), self._folded_layers)
+        self._module.__dict__["forward"] = shared
         try:
             losses = [run(k) for k in range(len(queries))]
         finally:
-            del self._module.forward
+            del self._module.__dict__["forward"]
         if shared.calls != len(queries):
             raise NotFoldable(f"{type(self._module).__name__} ran {shared.calls} times for {len(queries)} queries")
         return losses
@@ -116,28 +117,38 @@ class Fold:
                 writer.painter([(segment, self._copies[segment][k]) for segment in segments])
                 for k in range(len(queries))
             ]
+            self._folded = self._layers(len(queries))
         for paint, query in zip(self._painters, queries, strict=True):
             paint(query)
 
-    @contextmanager
-    def _folded_layers(self, k: int) -> Iterator[None]:
+    def _layers(self, k: int) -> dict[torch.nn.Module, _FoldedLinear]:
+        """The trained layers for k copies."""
         copies: dict[torch.nn.Module, dict[int, Tensor]] = {}
         for segment, user in self._users.items():
             copies.setdefault(user, {})[id(segment.parameter)] = self._copies[segment]
-        with ExitStack() as undo:
-            for layer, own in copies.items():
-                weight, bias = (own.get(id(p), p) for p in (layer.weight, layer.bias))
-                layer.forward = _FoldedLinear(k, weight, bias)  # type: ignore[method-assign]
-                undo.callback(delattr, layer, "forward")
+        layers = {}
+        for layer, own in copies.items():
+            weight, bias = layer._parameters["weight"], layer._parameters["bias"]
+            layers[layer] = _FoldedLinear(k, own.get(id(weight), weight), own.get(id(bias), bias))
+        return layers
+
+    @contextmanager
+    def _folded_layers(self) -> Iterator[None]:
+        for layer, folded in self._folded.items():
+            layer.__dict__["forward"] = folded  # setattr looks through all a module has
+        try:
             yield
+        finally:
+            for layer in self._folded:
+                del layer.__dict__["forward"]
 
 
 class _FoldedLinear:
     """A Linear whose rows' first K-th has the first copy, and so on."""
 
-    def __init__(self, k: int, weight: Tensor, bias: Tensor | None) -> None:
+    def __init__(self, k: int, weight: Any, bias: Any) -> None:
         self._k = k
-        self._weight = weight.expand(k, *weight.shape[-2:]).transpose(1, 2)
+        self._weight = weight.expand(k, *weight.shape[-2:]).transpose(1, 2)  # a frozen one is K times the same
         self._bias = None if bias is None else bias.reshape(-1, 1, bias.shape[-1])
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -164,7 +175,7 @@ class _SharedForward:
         inputs, spec = tree_flatten((args, kwargs))
         if self.calls == 0:
             self._inputs = inputs
-            outputs = self._run(inputs, spec)
+            self._run(inputs, spec)
         elif not self._same(inputs):
             raise NotFoldable(
                 "the closure gave the model other inputs than for the query before; every query must have the same"

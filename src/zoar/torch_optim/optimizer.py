@@ -22,7 +22,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from zoar.baselines import Baseline
 from zoar.coefficients import Coefficients
@@ -36,12 +35,11 @@ from zoar.torch_optim.forwards import Forwards
 from zoar.torch_optim.layout import Layout, check_parameters
 from zoar.torch_optim.moving import Move, start_state
 from zoar.torch_optim.recipe import Recipe, check_group
+from zoar.torch_optim.saving import by_saved_name, check_state
 from zoar.torch_optim.sums import RunningSums
 from zoar.torch_optim.trajectory import TrajectoryLog
 from zoar.torch_optim.window import BatchWindow
 from zoar.updates import UpdateRule
-
-_RUN = ("history", "grid", "steps", "evaluations", "dropped", "layout", "law", "seed")
 
 
 class ZOOptimizer(torch.optim.Optimizer):
@@ -151,42 +149,14 @@ class ZOOptimizer(torch.optim.Optimizer):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Continues from a state; one of other parameters, another seed or another law is refused before anything changes."""
-        saved = state_dict["param_groups"][0] if state_dict.get("param_groups") else {}
-        missing = [name for name in _RUN if name not in saved]
-        if missing:
-            raise ValueError(f"this is no state of a zoar optimizer: its first group lacks {', '.join(missing)}")
-        for name, what in (("layout", "parameters a group"), ("law", "directions"), ("seed", "seed")):
-            if saved[name] != self.param_groups[0][name]:
-                raise ValueError(
-                    f"the state was saved with {what} {saved[name]!r}, and this optimizer has {self.param_groups[0][name]!r}: "
-                    "its window would be replayed along other directions. Make the optimizer as it was then"
-                )
-        self._check_whole(state_dict)
+        check_state(state_dict, self.param_groups[0], self._layout, self.recipe)
         super().load_state_dict(state_dict)
         self._lay_out()
         # torch casts what it loads to the parameter's dtype; ours is kept as it was saved.
-        mine = self._by_saved_name(state_dict)
+        mine = by_saved_name(state_dict, self._layout)
         for name, vectors in state_dict["state"].items():
             device = mine[name].device
             self.state[mine[name]] = {what: vector.detach().to(device, copy=True) for what, vector in vectors.items()}
-
-    def _check_whole(self, state_dict: dict[str, Any]) -> None:
-        """A sentence about a state that could not be gone on from."""
-        BatchWindow.parse(state_dict["param_groups"][0]["history"])
-        mine = self._by_saved_name(state_dict)
-        for name, vectors in state_dict["state"].items():
-            expected = start_state(mine[name].detach().reshape(-1)[:1], self.recipe.rule, self.recipe.rounding)
-            sizes = {what: mine[name].numel() if what != "steps" else 1 for what in expected}
-            if {what: vector.numel() for what, vector in vectors.items()} != sizes:
-                raise ValueError(
-                    f"the state of parameter {name!r} has {sorted(vectors)}, and update {self.recipe.rule.name!r} with rounding "
-                    f"{self.recipe.rounding!r} needs {sorted(sizes)} of its size. Make the optimizer as it was then"
-                )
-
-    def _by_saved_name(self, state_dict: dict[str, Any]) -> dict[Any, Tensor]:
-        """The parameters by what a state calls them: their places, or in distributed checkpoints their names."""
-        names = [name for group in state_dict["param_groups"] for name in group["params"]]
-        return dict(zip(names, (segment.parameter for segment in self._layout.segments), strict=True))
 
     # -- a step -----------------------------------------------------------------------------------------------------------
 
@@ -253,8 +223,8 @@ class ZOOptimizer(torch.optim.Optimizer):
         if not usable.all() and self.recipe.on_error == "raise":
             slot = int(np.argmin(usable))
             raise NonFiniteValue(
-                f"the loss of query {slot + 1} of {batch.size} in step {batch.step} is {values[slot]:g}; parameters and state are as "
-                'they were. on_error="drop" leaves such queries out; a loss taken in float32 overflows later'
+                f"the loss of query {slot + 1} of {batch.size} in step {batch.step} is {values[slot]:g}; parameters and state are "
+                'as they were. on_error="drop" leaves such queries out; a loss taken in float32 overflows later'
             )
         sign = -1.0 if self.recipe.maximize else 1.0
         for slot, value in enumerate(values):
@@ -269,16 +239,18 @@ class ZOOptimizer(torch.optim.Optimizer):
         return self._known
 
     def _move(self, coefficients: Coefficients, window: BatchWindow, step: int) -> None:
-        radii, dense, run = window.radii(), coefficients.dense(), self.param_groups[0]
+        radii, flat, run = window.radii(), coefficients.flat(), self.param_groups[0]
+        asked = [(at, len(share.centred)) for at, share in coefficients.shares.items()]
+        same = len(set(radii.values())) == 1
         rows = [
-            np.concatenate([row / radii[at][group] for at, row in dense.items()])
+            flat / (radii[step][group] if same else np.concatenate([np.full(k, radii[at][group]) for at, k in asked]))
             for group in range(len(self.param_groups))
         ]
         shrink = self._shrink(rows)
         self._start_states()
-        planned = self._sums.plan(coefficients, run["grid"]) if len(set(radii.values())) == 1 else None
+        planned = self._sums.plan(coefficients, run["grid"]) if same else None
         if planned is None:
-            addresses = [Address(self.recipe.seed, at, query) for at, row in dense.items() for query in range(len(row))]
+            addresses = [Address(self.recipe.seed, at, query) for at, k in asked for query in range(k)]
         else:
             addresses = planned[0].addresses
         for index, group in enumerate(self.param_groups):
@@ -287,9 +259,7 @@ class ZOOptimizer(torch.optim.Optimizer):
                 addresses, (shrink * rows[index]).tolist(), self.recipe.law.name, self.recipe.rule, float(group["lr"]),
                 float(group["weight_decay"]), self.recipe.rounding, Address(self.recipe.seed, step, 0), sums or None,
             )  # fmt: skip
-            self._backend.apply(
-                move, [segment for segment in self._layout.segments if segment.group == index], self.state
-            )
+            self._backend.apply(move, self._layout.groups[index], self.state)
         if planned is not None:
             self._sums.done(planned[0])
             run["grid"] = planned[1]

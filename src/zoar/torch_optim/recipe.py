@@ -76,7 +76,8 @@ class Recipe:
                 raise TypeError(f"{name} must be True or False, got {flag!r}")
         if isinstance(extra_memory, bool) or not 0 <= real_number("extra_memory", extra_memory) < float("inf"):
             raise ValueError(
-                f"extra_memory must be bytes (an int) or times the parameters' own bytes (a float), at least 0; got {extra_memory!r}"
+                "extra_memory must be bytes (an int) or times the parameters' own bytes (a float), at least 0; "
+                f"got {extra_memory!r}"
             )
         return cls(
             estimator, law, rule, whole_number("queries", queries, 1), length, whole_number("seed", seed, 0, 2**64 - 1), max_norm,

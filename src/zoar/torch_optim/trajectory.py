@@ -118,8 +118,8 @@ def replay(
     layout = optimizer._layout
     if _sizes(layout) != header["sizes"] or len(optimizer.param_groups) != header["groups"]:
         raise ValueError(
-            f"the log is of {len(header['sizes'])} parameters in {header['groups']} group(s) with {sum(header['sizes'])} elements, and "
-            f"these are {len(layout.segments)} in {len(optimizer.param_groups)} with {layout.dim}; give the run's own params"
+            f"the log is of {len(header['sizes'])} parameters in {header['groups']} group(s) with {sum(header['sizes'])} elements, "
+            f"and these are {len(layout.segments)} in {len(optimizer.param_groups)} with {layout.dim}; give the run's own params"
         )
     if fingerprint(layout) != header["start"]:
         raise ValueError("these are not the parameters that the run began with; load the model as it was then")

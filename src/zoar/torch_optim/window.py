@@ -9,8 +9,8 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from zoar.estimators import Estimator
 from zoar.coefficients import Coefficients
+from zoar.estimators import Estimator
 from zoar.history import QueryBatch
 
 
