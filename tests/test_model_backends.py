@@ -19,7 +19,7 @@ if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported
 
 import zoar
-from zoar.torch_optim import sums
+from zoar.torch_optim import placing, sums
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
@@ -360,3 +360,101 @@ def test_a_log_is_refused_where_it_does_not_belong(tmp_path: Path) -> None:
         own.step(lambda: 1.0)
     with pytest.raises(ValueError, match="a step has 2 queries, got 3 values"):
         own.tell([1.0, 2.0, 3.0])
+
+
+# -- how people run their models --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_a_compiled_model_trains_as_it_is(in_place: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiled by torch.compile's eager backend, which traces and guards as every other one does, and needs no C compiler."""
+    monkeypatch.setattr(placing, "SMALL", 0)  # auto would go layer by layer
+    ends = []
+    for compiled in (False, True):
+        torch._dynamo.reset()
+        model = made()
+        run: Any = model
+        if compiled and in_place:
+            model.compile(backend="eager")
+        elif compiled:
+            run = torch.compile(model, backend="eager")
+        optimizer = zoar.ZoAR(model.parameters(), 1e-2, queries=2, window=3, smoothing=1e-2)
+        for _ in range(5):
+            optimizer.step(closure_of_module(run))
+        ends.append(flat(model))
+        if compiled:
+            with pytest.raises(RuntimeError, match="placement='snapshot' can"):
+                zoar.ZoAR(model.parameters(), 1e-2, placement="layerwise").step(closure_of_module(run))
+    torch.testing.assert_close(*ends, rtol=1e-4, atol=1e-5)
+
+
+def closure_of_module(run: Any) -> Callable[[], Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    x, y = torch.randn(16, 8, generator=generator).to(DEVICE), torch.randn(16, 3, generator=generator).to(DEVICE)
+    return lambda: ((run(x) - y) ** 2).mean()
+
+
+@pytest.mark.parametrize("placement", ["snapshot", "layerwise"])
+def test_autocast_sees_every_query(placement: str) -> None:
+    """Autocast keeps casts of weights; one kept from a query before would hide the next."""
+    model = made()
+    closure, losses = closure_of(model), []
+
+    def recorded() -> Tensor:
+        with torch.autocast(DEVICE.type, torch.bfloat16):
+            losses.append(float(closure()))
+        return torch.tensor(losses[-1])
+
+    optimizer = zoar.ZoAR(model.parameters(), 1e-2, queries=8, smoothing=0.3, placement=placement)
+    with torch.autocast(DEVICE.type, torch.bfloat16):  # around the step as well
+        optimizer.step(recorded)
+    assert len(set(losses)) == 8
+
+
+def test_a_step_within_inference_mode_and_no_grad() -> None:
+    for context in (torch.inference_mode, torch.no_grad):
+        model = made()
+        optimizer = zoar.ZoAR(model.parameters(), 1e-2, queries=2)
+        before = flat(model)
+        optimizer.step(closure_of(model))
+        with context():
+            optimizer.step(closure_of(model))
+        optimizer.step(closure_of(model))
+        assert not torch.equal(before, flat(model))
+
+
+def test_peft_and_transformers_models_train_folded_and_layer_by_layer() -> None:
+    peft = pytest.importorskip("peft", reason="peft is not installed")
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    torch.manual_seed(0)
+    config = transformers.OPTConfig(
+        vocab_size=60, hidden_size=16, num_hidden_layers=2, ffn_dim=32, num_attention_heads=2, word_embed_proj_dim=16,
+        max_position_embeddings=32, dropout=0.0,
+    )  # fmt: skip
+    ids = torch.randint(0, 60, (4, 8), generator=torch.Generator().manual_seed(0)).to(DEVICE)
+
+    def loss_of(model: Any) -> Callable[[], Tensor]:
+        def loss() -> Tensor:
+            logits = model(input_ids=ids).logits
+            return nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1).float(), ids[:, 1:].flatten())
+
+        return loss
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        whole = transformers.OPTForCausalLM(config).to(DEVICE).eval()
+        start = copy.deepcopy(whole.state_dict())
+        ends = []
+        for placement in ("snapshot", "layerwise"):  # its head shares the embedding's weight
+            whole.load_state_dict(start)
+            optimizer = zoar.ZoAR(whole.parameters(), 1e-3, queries=2, placement=placement)
+            for _ in range(3):
+                optimizer.step(loss_of(whole))
+            ends.append(flat(whole))
+        assert torch.equal(*ends)
+        whole.load_state_dict(start)
+        adapted = peft.get_peft_model(whole, peft.LoraConfig(r=2, target_modules=["q_proj", "v_proj"])).eval()
+        optimizer = folded(adapted)
+        for _ in range(4):
+            optimizer.step(loss_of(adapted))
+    assert optimizer.not_folded == ""

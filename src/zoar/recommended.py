@@ -26,21 +26,21 @@ def recommended(
 ) -> dict[str, Any]:
     """Options for `zoar.minimize` and `zoar.Optimizer`: our best setting so far.
 
-    What it adds to the paper's method, each measured alone (`zoar study run ablation`): a batch's own mean as baseline, so that a
-    long window keeps its use while theta moves; random signs as directions, with less variance than normal numbers; a window that
-    shrinks to one batch, a rate that falls to zero and a radius that narrows, wide first to smooth ripples away; and an AdaMM
-    whose second moment forgets within a hundred steps, without momentum (the window is one) and corrected for starting at zero.
+    What it adds to the paper's method, each measured alone (`zoar study run ablation`): random signs as directions, with less
+    variance than normal numbers; a window that shrinks to one batch, a rate that falls to zero and a radius that narrows, wide
+    first to smooth ripples away; and an AdaMM whose second moment forgets within a hundred steps, without momentum (the window
+    is one) and corrected for starting at zero. The baseline is the paper's.
 
     Rates and radii are in units of x: scale the problem so that a typical number in x changes by about 1, or scale both.
 
     Args:
-        dim: the number of variables. With it and `max_queries` the first rate is 16 sqrt(1 + dim/(40 queries)) over the number
+        dim: the number of variables. With it and `max_queries` the first rate is 17 sqrt(1 + dim/(40 queries)) over the number
             of steps: so far a variable can travel, and farther in high dimensions, where most of every step is noise. It is at most
             0.6 over the root of the number of steps: in a short run in many dimensions noise would carry it away.
         queries: evaluations a step.
         max_queries: the budget.
-        lr: the first rate, if not by that rule (without `dim` and `max_queries`: 4e-3); it falls to 0 over the run, as a cosine.
-        smoothing: the first and the last radius.
+        lr: the first rate, if not by that rule (without `dim` and `max_queries`: 4e-3); it falls to 0 over the run, as a squared cosine.
+        smoothing: the first radius, and the last, which it has for the last fifth of the run.
         more: options to add or replace, such as `seed`.
 
     Example:
@@ -57,8 +57,9 @@ def recommended(
         raise TypeError(f"smoothing must be two numbers, the first and the last radius; got {smoothing!r}")
     window = 8 if rate <= 0.03 else max(round(0.25 / rate), 2)  # while theta moves fast, old queries mislead
     options: dict[str, Any] = {
-        "method": "zoar", "queries": queries, "window": Linear(window, 1), "baseline": "batch", "directions": "rademacher",
-        "update": AdaMM(betas=(0.0, 0.99), corrected=True), "lr": Cosine(rate, 0.0), "smoothing": Geometric(*smoothing),
+        "method": "zoar", "queries": queries, "window": Linear(window, 1), "baseline": "window", "directions": "rademacher",
+        "update": AdaMM(betas=(0.0, 0.99), corrected=True), "lr": Cosine(rate, 0.0, power=2.0),
+        "smoothing": Geometric(*smoothing, by=0.8),
     }  # fmt: skip
     if max_queries is not None:
         options["max_queries"] = max_queries
@@ -70,5 +71,5 @@ def _rate(dim: int | None, queries: int, max_queries: int | None) -> float:
         return _USUAL_RATE
     dim, queries = whole_number("dim", dim, 1), whole_number("queries", queries, 1)
     steps = max(whole_number("max_queries", max_queries, 1) // queries, 1)
-    far_enough = 16 * math.sqrt(1 + dim / (40 * queries)) / steps
+    far_enough = 17 * math.sqrt(1 + dim / (40 * queries)) / steps
     return min(far_enough, _FARTHEST_BY_NOISE / math.sqrt(steps), _LARGEST_RATE)

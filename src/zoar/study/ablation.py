@@ -43,13 +43,15 @@ class Ablation(Study):
         assert isinstance(whole["lr"], Cosine)
         changes: dict[str, dict[str, Any]] = {
             WHOLE: {},
-            "window mean as baseline": {"baseline": "window"},
+            "batch mean as baseline": {"baseline": "batch"},
             "gaussian directions": {"directions": "gaussian"},
             "window 1": {"window": 1},
             "window 8, not shrinking": {"window": 8},
             "window 20, shrinking": {"window": Linear(20, 1)},
             "constant rate 1e-3": {"lr": 1e-3},
             "rate falls as a line": {"lr": Linear(whole["lr"].start, 0.0)},
+            "rate falls as a cosine": {"lr": Cosine(whole["lr"].start, 0.0)},
+            "radius narrows to the end": {"smoothing": replace(whole["smoothing"], by=1.0)},
             "constant radius 0.05": {"smoothing": 0.05},
             "constant radius 0.3": {"smoothing": 0.3},
             "uncorrected AdaMM": {"update": AdaMM(betas=(0.0, 0.99))},

@@ -15,6 +15,7 @@ the closure runs.
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -110,8 +111,10 @@ class Layerwise(Placement):
 
         def discover(module: torch.nn.Module, inputs: Any) -> None:
             """A module that is part of none that ran before."""
-            if module in seen or threading.get_ident() != running.thread:
+            if torch.compiler.is_compiling() or module in seen or threading.get_ident() != running.thread:
                 return
+            if any(_is_compiled(part) for part in module.modules()):
+                raise NotPlaced("the model is compiled, and a compiled forward runs no hooks")
             blocks = self._blocks_of(module, seen)
             found.extend(blocks)
             running.hook(blocks)
@@ -119,15 +122,17 @@ class Layerwise(Placement):
                 if block.module is module:  # whose own hooks were called already
                     running.enter(block, module, inputs)
 
-        if self._blocks is None:
-            running.undo.append(register_module_forward_pre_hook(discover).remove)
-        else:
-            running.hook(self._blocks)
-        try:
-            yield
-            self._blocks = self._blocks or found
-        finally:
-            running.over()
+        with warnings.catch_warnings():
+            if self._blocks is None:
+                warnings.filterwarnings("ignore", message=r".*torch\.compile\(module\).* when there are global hooks")
+                running.undo.append(register_module_forward_pre_hook(discover).remove)
+            else:
+                running.hook(self._blocks)
+            try:
+                yield
+                self._blocks = self._blocks or found
+            finally:
+                running.over()
 
     @contextmanager
     def at(self, query: Query) -> Iterator[None]:
@@ -195,7 +200,7 @@ class _Running:
             self.undo.append(block.module.register_forward_hook(self._leave, always_call=True).remove)
 
     def enter(self, block: _Block, module: torch.nn.Module, inputs: Any) -> None:
-        if threading.get_ident() != self.thread or self.query is None:
+        if torch.compiler.is_compiling() or threading.get_ident() != self.thread or self.query is None:
             return
         painted = block.write(self.query)
         parameters, rooms, own, ids = painted.parameters, painted.rooms, painted.own, block.ids
@@ -210,7 +215,7 @@ class _Running:
             parameter.data = room
 
     def _leave(self, module: Any, inputs: Any, output: Any) -> None:
-        if threading.get_ident() != self.thread or not self._stack:
+        if torch.compiler.is_compiling() or threading.get_ident() != self.thread or not self._stack:
             return
         parameters, own, ids = self._stack.pop()
         for parameter, data in zip(parameters, own, strict=True):
@@ -227,6 +232,11 @@ class _Running:
         self.leave_all()
         for undo in self.undo:
             undo()
+
+
+def _is_compiled(module: torch.nn.Module) -> bool:
+    """Whether torch.compile(module) made it, or module.compile() changed it."""
+    return "_orig_mod" in module._modules or getattr(module, "_compiled_call_impl", None) is not None
 
 
 def _bytes_of(segments: Sequence[Segment]) -> int:
