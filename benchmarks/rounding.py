@@ -2,8 +2,8 @@
 
     python benchmarks/rounding.py --json FILE          # two minutes on one core; needs scikit-learn for its 1,797 scanned digits
 
-A row is the training loss and the test accuracy after 2,000 steps, mean of the seeds. The loss is computed from the bfloat16 weights
-in float32, so that all that differs is what becomes of an update.
+A row is the training loss and the test accuracy after 2,000 steps, mean of the seeds. The loss is computed from the bfloat16
+weights in float32, so that all that differs is what becomes of an update.
 """
 
 from __future__ import annotations

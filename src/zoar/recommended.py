@@ -39,7 +39,7 @@ def recommended(
             0.6 over the root of the number of steps: in a short run in many dimensions noise would carry it away.
         queries: evaluations a step.
         max_queries: the budget.
-        lr: the first rate, if not by that rule (without `dim` and `max_queries`: 4e-3); it falls to 0 over the run, as a squared cosine.
+        lr: the first rate, if not by that rule (without `dim` and `max_queries`: 4e-3); it falls to 0, as a squared cosine.
         smoothing: the first radius, and the last, which it has for the last fifth of the run.
         more: options to add or replace, such as `seed`.
 
