@@ -165,6 +165,45 @@ def test_a_run_that_is_not_whole_is_run_again(copy: Path, asked: list[str], name
         assert (copy / name).read_text() == whole
 
 
+def test_only_a_part_is_run_and_the_rest_can_follow(tmp_path: Path, asked: list[str]) -> None:
+    status, text = run(TINY, tmp_path / "a", only=["ROSENBROCK", "zohs"])
+    names = {(row["function"], row["method"]) for row in rows(tmp_path / "a" / "runs.csv")}
+    meant = {
+        (c.key.function, c.key.method) for c in TINY.cells() if c.key.function == "rosenbrock" or c.key.method == "ZoHS"
+    }
+    assert status == 0
+    assert names == meant
+    assert f"{CELLS - len(meant)} of its runs are missing" in (tmp_path / "a" / "report.html").read_text()
+    asked.clear()
+    run(TINY, tmp_path / "a")
+    assert len(asked) == CELLS - len(meant)
+    with pytest.raises(Refused, match=r"--only rosenbruck is part of no name here. There are: .*rosenbrock"):
+        run(TINY, tmp_path / "b", only=["rosenbruck"])
+
+
+def test_parts_of_an_older_study_are_joined(tmp_path: Path) -> None:
+    """A setting that came later was then what it is by default."""
+    for name, only in (("a", ["rosenbrock"]), ("b", ["ackley", "levy", "quadratic"])):
+        run(TINY, tmp_path / name, only=only)
+    config = json.loads((tmp_path / "b" / "config.json").read_text())
+    assert config["settings"].pop("queries") == Demo().queries
+    (tmp_path / "b" / "config.json").write_text(json.dumps(config))
+    assert runner.report_again({"demo": Demo}, tmp_path / "a", [tmp_path / "b"], quiet()) == 0
+    assert len(rows(tmp_path / "a" / "runs.csv")) == CELLS
+    config["settings"]["queries"] = 11
+    (tmp_path / "b" / "config.json").write_text(json.dumps(config))
+    with pytest.raises(Refused, match="other settings than .*: queries"):
+        runner.report_again({"demo": Demo}, tmp_path / "a", [tmp_path / "b"], quiet())
+
+
+def test_a_curve_with_a_hole_is_run_again(copy: Path, asked: list[str]) -> None:
+    lines = (copy / "curves.csv").read_text().splitlines(True)
+    (copy / "curves.csv").write_text("".join(lines[:3] + lines[4:]))
+    assert runner.report_again({"demo": Demo}, copy, [], quiet()) == 0
+    run(TINY, copy)
+    assert len(asked) == 1
+
+
 def test_force_runs_everything_again(copy: Path, asked: list[str]) -> None:
     run(TINY, copy, force=True)
     assert len(asked) == CELLS

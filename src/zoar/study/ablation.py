@@ -11,7 +11,7 @@ from zoar.problems import PAPER
 from zoar.recommended import recommended
 from zoar.schedules import Cosine, Linear
 from zoar.study import plots
-from zoar.study.curves import Cell, Curve, Key, grouped, mean
+from zoar.study.curves import Cell, Curve, Key, grouped, mean, without_holes
 from zoar.study.grid import Column, Grid, about, number
 from zoar.study.study import Findings, Sheet, Study
 from zoar.updates import AdaMM
@@ -68,6 +68,9 @@ class Ablation(Study):
         }
         return {**{name: {**whole, **change} for name, change in changes.items()}, PAPERS: paper}
 
+    def finished(self, cell: Cell, curve: Curve) -> bool:
+        return without_holes(cell, curve)
+
     def cells(self) -> list[Cell]:
         every = max(1, self.iterations // 200)
         return [
@@ -81,7 +84,7 @@ class Ablation(Study):
         grid, sooner = ablation_grid(curves), iterations_to_paper(curves)
         lead = [
             f"`zoar.recommended` on the paper's four functions of {self.dim:,} dimensions, {self.iterations:,} iterations of "
-            f"{self.queries} queries, and the same with one ingredient taken back. Mean of {self.seeds} seeds.",
+            f"{self.queries} queries, and the same with one ingredient taken back. Mean of {self.seeds} seed{'s' * (self.seeds > 1)}.",
         ]
         if sooner:
             most = max(share for _, share in sooner)

@@ -140,7 +140,7 @@ def findings(
         grids["The paper's image"] = table(
             score(alone, study.iterations),
             reached,
-            f"Test {name}, over {len({curve.key.seed for curve in alone})} seeds. An attack with gradients "
+            f"Test {name}, over {_counted(len({curve.key.seed for curve in alone}), 'seed')}. An attack with gradients "
             f"{'reaches' if name in reached else 'does not reach'} it.",
             papers_iterations=True,
         )
@@ -242,3 +242,7 @@ def _share(value: float) -> str:
 
 def _scaled(value: float | None, factor: int) -> float | None:
     return None if value is None else value * factor
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"

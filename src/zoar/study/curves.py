@@ -66,6 +66,11 @@ class Cell:
         return iteration % self.every == 0 or iteration == self.iterations
 
 
+def without_holes(cell: Cell, curve: Curve) -> bool:
+    """Whether every value of a run is there that `run_cell` records."""
+    return curve.points[-1].iteration == cell.iterations and len(curve.points) == 1 + -(-cell.iterations // cell.every)
+
+
 @dataclass(frozen=True)
 class Curve:
     """A finished cell."""

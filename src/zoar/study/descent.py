@@ -10,7 +10,7 @@ from typing import Any, Self
 from zoar.problems import PAPER
 from zoar.recommended import recommended
 from zoar.study import plots
-from zoar.study.curves import Cell, Curve, Key
+from zoar.study.curves import Cell, Curve, Key, without_holes
 from zoar.study.page import Code, Section, Text
 from zoar.study.study import Findings, Sheet, Study
 from zoar.study.summary import Row, reference_grid, summarise
@@ -85,6 +85,9 @@ class Descent(Study):
             del options["max_queries"]  # a study counts iterations
             methods["recommended"] = options
         return methods
+
+    def finished(self, cell: Cell, curve: Curve) -> bool:
+        return without_holes(cell, curve)
 
     def cells(self) -> list[Cell]:
         """Function by function, so that an interrupted study leaves whole panels."""

@@ -19,7 +19,7 @@ from torch import Tensor
 from zoar.many import ManyRuns
 from zoar.problems import PAPER
 from zoar.smoothing import Coordinate, Smoothing, Sphere
-from zoar.study.curves import Cell, Curve, Job, Key, Point, Report, by_setting, run_cell
+from zoar.study.curves import Cell, Curve, Job, Key, Point, Report, by_setting, run_cell, without_holes
 from zoar.study.equivalence_report import BASELINES, findings
 from zoar.study.study import Findings, Study
 from zoar.theory import gamma, translate_lr
@@ -104,6 +104,9 @@ class Equivalence(Study):
         return self.having(dim=1_000, iterations=2_000, seeds=2)
 
     # -- the runs ---------------------------------------------------------------------------------------------------------
+
+    def finished(self, cell: Cell, curve: Curve) -> bool:
+        return without_holes(cell, curve)
 
     def cells(self) -> list[Cell]:
         """Function by function; the small runs last."""

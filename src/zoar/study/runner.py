@@ -97,20 +97,25 @@ def report_again(
     folders = [Folder.reading(path) for path in (out, *more)]
     configs = [folder.config() for folder in folders]
     config = dict(configs[0])
+    kind = kinds[choose("study", config["study"], kinds)]
     for path, other in zip(more, configs[1:], strict=True):
         if other["study"] != config["study"]:
             raise Refused(f"{path} holds the study {other['study']!r}, {out} holds {config['study']!r}")
-        here, there = _but_seeds(config), _but_seeds(other)
-        if different := [name for name in {**here, **there} if here.get(name) != there.get(name)]:
+        if different := _different(kind, _but_seeds(config), _but_seeds(other)):
             raise Refused(f"{path} has other settings than {out}: {', '.join(different)}. Only the seeds may differ")
-    kind = kinds[choose("study", config["study"], kinds)]
     try:
         study = _with_all_seeds([kind.from_settings(one["settings"]) for one in configs])
-        cells = [cell.key for cell in study.cells()]
+        whole = {cell.key: cell for cell in study.cells()}
+        cells = list(whole)
         config = {**config, "settings": {**config["settings"], **_seeds(study)}}
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise Refused(f"{out / 'config.json'} is not one that zoar wrote ({type(error).__name__}: {error})") from error
-    curves = {key: curve for folder in reversed(folders) for key, curve in folder.curves().items()}
+    curves = {
+        key: curve
+        for folder in reversed(folders)
+        for key, curve in folder.curves().items()
+        if key in whole and study.finished(whole[key], curve)
+    }
     kept = [curves[key] for key in cells if key in curves]
     if not kept:
         raise Refused(f"{out} holds no finished run")
@@ -128,6 +133,16 @@ def report_again(
     write_report(folders[0], findings, config, missing=len(cells) - len(kept))
     console.print(f"The report is {out / PAGE}.", highlight=False, soft_wrap=True, markup=False)
     return 0
+
+
+def _different(kind: type[Study], here: Mapping[str, Any], there: Mapping[str, Any]) -> list[str]:
+    """The settings that differ; one that an older study does not have is what it is by default."""
+
+    def value(settings: Mapping[str, Any], name: str) -> Any:
+        default = getattr(kind(), name, None)
+        return settings.get(name, list(default) if isinstance(default, tuple) else default)
+
+    return [name for name in {**here, **there} if value(here, name) != value(there, name)]
 
 
 def _meant(cell: Cell, only: Sequence[str]) -> bool:
