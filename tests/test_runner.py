@@ -166,7 +166,7 @@ def test_a_run_that_is_not_whole_is_run_again(copy: Path, asked: list[str], name
 
 
 def test_only_a_part_is_run_and_the_rest_can_follow(tmp_path: Path, asked: list[str]) -> None:
-    status, text = run(TINY, tmp_path / "a", only=["ROSENBROCK", "zohs"])
+    status, _ = run(TINY, tmp_path / "a", only=["ROSENBROCK", "zohs"])
     names = {(row["function"], row["method"]) for row in rows(tmp_path / "a" / "runs.csv")}
     meant = {
         (c.key.function, c.key.method) for c in TINY.cells() if c.key.function == "rosenbrock" or c.key.method == "ZoHS"
@@ -192,7 +192,7 @@ def test_parts_of_an_older_study_are_joined(tmp_path: Path) -> None:
     assert len(rows(tmp_path / "a" / "runs.csv")) == CELLS
     config["settings"]["queries"] = 11
     (tmp_path / "b" / "config.json").write_text(json.dumps(config))
-    with pytest.raises(Refused, match="other settings than .*: queries"):
+    with pytest.raises(Refused, match=r"other settings than .*: queries"):
         runner.report_again({"demo": Demo}, tmp_path / "a", [tmp_path / "b"], quiet())
 
 

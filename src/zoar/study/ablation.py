@@ -84,7 +84,8 @@ class Ablation(Study):
         grid, sooner = ablation_grid(curves), iterations_to_paper(curves)
         lead = [
             f"`zoar.recommended` on the paper's four functions of {self.dim:,} dimensions, {self.iterations:,} iterations of "
-            f"{self.queries} queries, and the same with one ingredient taken back. Mean of {self.seeds} seed{'s' * (self.seeds > 1)}.",
+            f"{self.queries} queries, and the same with one ingredient taken back. "
+            f"Mean of {self.seeds} seed{'s' * (self.seeds > 1)}.",
         ]
         if sooner:
             most = max(share for _, share in sooner)
