@@ -458,3 +458,32 @@ def test_peft_and_transformers_models_train_folded_and_layer_by_layer() -> None:
         for _ in range(4):
             optimizer.step(loss_of(adapted))
     assert optimizer.not_folded == ""
+
+
+@pytest.mark.parametrize("placement", ["snapshot", "layerwise"])
+def test_a_model_may_change_its_dtype_or_memory_between_steps(placement: str) -> None:
+    model = made()
+    optimizer = zoar.ZoAR(model.parameters(), 1e-2, queries=2, placement=placement)
+    optimizer.step(closure_of(model))
+    for parameter in model.parameters():
+        parameter.data = parameter.data.clone()
+    optimizer.step(closure_of(model))
+    model.to(torch.bfloat16)
+    before = flat(model)
+    optimizer.step(closure_of(model))
+    assert all(parameter.dtype == torch.bfloat16 for parameter in model.parameters())
+    assert not torch.equal(before, flat(model))
+
+
+def test_a_step_that_fails_is_not_in_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, log = made(), tmp_path / "log"
+    initial = copy.deepcopy(model)
+    optimizer = zoar.ZoAR(model.parameters(), 1e-2, queries=2, kernels="reference", log=log)
+    optimizer.step(closure_of(model))
+    with monkeypatch.context() as patched:
+        patched.setattr(type(optimizer._backend), "apply", lambda *arguments: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            optimizer.step(closure_of(model))
+    optimizer.step(closure_of(model))
+    zoar.replay(initial, log, kernels="reference")
+    assert torch.equal(flat(initial), flat(model))

@@ -7,6 +7,7 @@ that are not contiguous, AMSGrad) is done so too.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -65,7 +66,13 @@ class Kernels(Plain):
     def _launch(self, segments: Sequence[Segment], rooms: Sequence[Tensor], tiles: Tiles, law: str) -> Painter:
         perturb = self._kernels.Perturb(rooms, [segment.parameter for segment in segments], tiles, law)
         groups = [segment.group for segment in segments]
-        return lambda query: perturb(query.address, [query.radii[group] for group in groups])
+        place = segments[0].parameter.device
+
+        def paint(query: Query) -> None:
+            with _on(place):
+                perturb(query.address, [query.radii[group] for group in groups])
+
+        return paint
 
     def apply(self, move: Move, segments: Sequence[Segment], states: Mapping[Tensor, dict[str, Tensor]]) -> None:
         if not self._kernels.has_rule(move.rule):
@@ -76,10 +83,12 @@ class Kernels(Plain):
                 move.apply(some, states)
                 continue
             parameters = [segment.parameter for segment in some]
-            self._kernels.move(
-                parameters, [states[parameter] for parameter in parameters], tiles, move.addresses, move.coefficients, move.law,
-                move.rule, lr=move.lr, weight_decay=move.weight_decay, rounding=move.rounding, at=move.at, sums=move.sums,
-            )  # fmt: skip
+            with _on(parameters[0].device):
+                self._kernels.move(
+                    parameters, [states[parameter] for parameter in parameters], tiles, move.addresses, move.coefficients,
+                    move.law, move.rule, lr=move.lr, weight_decay=move.weight_decay, rounding=move.rounding, at=move.at,
+                    sums=move.sums,
+                )  # fmt: skip
 
     def _launches_of_group(self, segments: Sequence[Segment], law: str) -> list[tuple[list[Segment], Tiles | None]]:
         """Kept for as long as the parameters stay where they are: hundreds of them are not looked at anew at every step."""
@@ -106,6 +115,13 @@ class Kernels(Plain):
                 sizes, starts = [s.parameter.numel() for s in some], [s.start for s in some]
                 self._tiles[key] = Tiles(sizes, starts, law, kind[1])
             yield some, self._tiles[key]
+
+
+def _on(device: torch.device) -> AbstractContextManager[Any]:
+    """Triton launches on the current device."""
+    if device.type == "cuda" and device.index != torch.cuda.current_device():
+        return torch.cuda.device(device)
+    return nullcontext()
 
 
 def choose_backend(kernels: str, layout: Layout) -> Plain:

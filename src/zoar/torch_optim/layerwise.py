@@ -69,12 +69,15 @@ class _Scratch:
         self._flat: dict[tuple[torch.dtype, torch.device], Tensor] = {}
 
     def rooms(self, segments: Sequence[Segment]) -> list[Tensor]:
-        for (dtype, device), size in self._sizes.items():
-            if (dtype, device) not in self._flat:
-                self._flat[dtype, device] = torch.empty(size, dtype=dtype, device=device)
+        places, ends = self._places(segments)
+        for kind, end in ends.items():  # of another dtype or device than at first, where the model was moved since
+            if kind not in self._flat:
+                self._flat[kind] = torch.empty(max(end, self._sizes.get(kind, 0)), dtype=kind[0], device=kind[1])
+            elif self._flat[kind].numel() < end:
+                self._flat[kind] = torch.empty(end, dtype=kind[0], device=kind[1])
         return [
             self._flat[kind][begin : begin + segment.parameter.numel()].view(segment.parameter.shape)
-            for segment, (kind, begin) in zip(segments, self._places(segments)[0], strict=True)
+            for segment, (kind, begin) in zip(segments, places, strict=True)
         ]
 
     @staticmethod

@@ -208,7 +208,7 @@ class ZOOptimizer(torch.optim.Optimizer):
         coefficients = window.weigh(self.recipe.estimator, self)
         if self.recipe.log is not None:
             self._log = self._log or TrajectoryLog(self.recipe.log)
-            self._log.append(self.recipe, self._layout, self.param_groups, batch.step, values)
+            self._log.open(self.recipe, self._layout, batch.step)
         if coefficients is not None:
             self._move(coefficients, window, batch.step)
         run.update(
@@ -216,6 +216,8 @@ class ZOOptimizer(torch.optim.Optimizer):
             dropped=run["dropped"] + dropped,
         )  # fmt: skip
         self._known = window
+        if self._log is not None:
+            self._log.append(self.param_groups, batch.step, values)
 
     def _answer(self, batch: QueryBatch, values: list[float]) -> int:
         """Puts the losses into their batch; how many were none."""

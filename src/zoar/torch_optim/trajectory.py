@@ -43,18 +43,17 @@ class TrajectoryLog:
         self.path = Path(path)
         self._begun = False
 
-    def append(
-        self, recipe: Recipe, layout: Layout, groups: Sequence[dict[str, Any]], step: int, values: list[float]
-    ) -> None:
-        """One step, after the first of them also how the optimizer was made. Called before parameters move."""
-        if not self._begun:
-            self._begin(recipe, layout, step)
+    def append(self, groups: Sequence[dict[str, Any]], step: int, values: list[float]) -> None:
+        """A step that was taken."""
         settings = [[float(group[name]) for name in _OWN] for group in groups]
         losses = [value if math.isfinite(value) else None for value in values]
         with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"step": step, "values": losses, "groups": settings}) + "\n")
 
-    def _begin(self, recipe: Recipe, layout: Layout, step: int) -> None:
+    def open(self, recipe: Recipe, layout: Layout, step: int) -> None:
+        """Before the first step that is written: how the optimizer was made, or a sentence why this file is not for it."""
+        if self._begun:
+            return
         made = _made(recipe, layout)
         if step == 0:
             if self.path.exists() and len(self.path.read_text(encoding="utf-8").splitlines()) > 1:
