@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from zoar.kernels.tiles import Tiles
-from zoar.torch_optim.layout import Layout, Segment
+from zoar.torch_optim.layout import Layout, Segment, places_of
 from zoar.torch_optim.moving import Move
 from zoar.torch_optim.placing import Painter, Query
 
@@ -43,7 +43,7 @@ class Kernels(Plain):
         self._kernels: Any = import_module("zoar.kernels.triton")
         self._tiles: dict[tuple[Any, ...], Tiles] = {}
         self._groups: dict[
-            tuple[str, int], tuple[Sequence[Segment], list[int], list[tuple[list[Segment], Tiles | None]]]
+            tuple[str, int], tuple[Sequence[Segment], list[Any], list[tuple[list[Segment], Tiles | None]]]
         ] = {}
 
     def painter(self, places: Sequence[tuple[Segment, Tensor]]) -> Painter:
@@ -92,7 +92,7 @@ class Kernels(Plain):
 
     def _launches_of_group(self, segments: Sequence[Segment], law: str) -> list[tuple[list[Segment], Tiles | None]]:
         """Kept for as long as the parameters stay where they are: hundreds of them are not looked at anew at every step."""
-        places = [segment.parameter.data_ptr() for segment in segments]
+        places = places_of(segments)
         known = self._groups.get((law, id(segments)))
         if known is None or known[0] is not segments or known[1] != places:
             known = self._groups[law, id(segments)] = (segments, places, list(self._launches(segments, law)))

@@ -72,12 +72,17 @@ class Scout:
             user = self.users.get(segment)
             if user is None:
                 raise NotFoldable(f"a trained parameter of shape {_shape(segment)} was not used by a module of its own")
+            if "forward" in vars(user) or user._forward_pre_hooks:
+                raise NotFoldable("a trained layer's forward was changed, or has hooks")
             if type(user) is not torch.nn.Linear:
                 raise NotFoldable(
                     f"a trained parameter of shape {_shape(segment)} belongs to a {type(user).__name__}, not to a Linear"
                 )
         if not self._common:
             raise NotFoldable("no module's forward contains all trained layers")
+        for module in self._common[-1].modules():
+            if isinstance(module, torch.nn.modules.batchnorm._BatchNorm) and module.training:
+                raise NotFoldable(f"a {type(module).__name__} in training mode would mix the queries")
         return Fold(self._common[-1], self.users)
 
 
@@ -89,35 +94,52 @@ class Fold:
         self._copies: dict[Segment, Tensor] = {}
         self._painters: list[Painter] = []
         self._folded: dict[torch.nn.Module, _FoldedLinear] = {}
+        self._places: list[Any] = []
+        self._training = self._modes()
+
+    def _modes(self) -> tuple[bool, ...]:
+        return tuple(module.training for module in self._module.modules())
+
+    @property
+    def changed(self) -> bool:
+        """Whether the model is in another mode than when it was watched."""
+        return self._modes() != self._training
 
     def losses(self, queries: Sequence[Query], writer: Writer, run: Callable[[int], Tensor]) -> list[Tensor]:
         """`run(k)` is the closure for query k."""
         self._write(queries, writer)
         shared = _SharedForward(self._module.forward, len(queries), self._folded_layers)
+        own = self._module.__dict__.get("forward")  # a forward may have been wrapped, as accelerate does
         self._module.__dict__["forward"] = shared
         try:
             losses = [run(k) for k in range(len(queries))]
         finally:
-            del self._module.__dict__["forward"]
+            if own is None:
+                del self._module.__dict__["forward"]
+            else:
+                self._module.__dict__["forward"] = own
         if shared.calls != len(queries):
             raise NotFoldable(f"{type(self._module).__name__} ran {shared.calls} times for {len(queries)} queries")
         return losses
 
     def _write(self, queries: Sequence[Query], writer: Writer) -> None:
         segments = sorted(self._users, key=lambda segment: segment.start)
-        for segment in segments:
-            shape = (len(queries), *segment.parameter.shape)
-            if segment not in self._copies or self._copies[segment].shape != shape:
-                self._copies[segment] = torch.empty(
-                    shape, dtype=segment.parameter.dtype, device=segment.parameter.device
-                )
-                self._painters = []
-        if not self._painters:
+        k, layers = len(queries), dict.fromkeys(self._users.values())
+        weights = [p for layer in layers for p in layer._parameters.values() if p is not None]
+        places = [k, *((p.data_ptr(), p.dtype, p.stride()) for p in weights)]
+        if places != self._places:
+            self._places = places
+            self._copies = {
+                s: torch.empty((k, *s.parameter.shape), dtype=s.parameter.dtype, device=s.parameter.device)
+                for s in segments
+            }
             self._painters = [
-                writer.painter([(segment, self._copies[segment][k]) for segment in segments])
-                for k in range(len(queries))
+                writer.painter(
+                    [(Segment(s.parameter.data, s.start, s.group), self._copies[s][place]) for s in segments]
+                )
+                for place in range(k)
             ]
-            self._folded = self._layers(len(queries))
+            self._folded = self._layers(k)
         for paint, query in zip(self._painters, queries, strict=True):
             paint(query)
 
@@ -159,6 +181,9 @@ class _FoldedLinear:
         if self._bias is not None:
             out = out + self._bias.to(out.dtype)
         return out.reshape(*x.shape[:-1], out.shape[-1])
+
+
+_PLAIN = (bool, int, float, str, type(None), torch.dtype, torch.device)
 
 
 class _SharedForward:
@@ -221,7 +246,7 @@ class _SharedForward:
                 isinstance(one, Tensor) and isinstance(other, Tensor) and one.shape == other.shape and one.dtype == other.dtype
                 and ((one.data_ptr() == other.data_ptr() and one.stride() == other.stride()) or torch.equal(one, other))
             )
-            or (not isinstance(one, Tensor) and one == other)
+            or (not isinstance(one, Tensor) and type(one) in _PLAIN and one == other)
             for one, other in zip(inputs, self._inputs, strict=True)
         )  # fmt: skip
 

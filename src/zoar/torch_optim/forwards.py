@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,8 +19,10 @@ from zoar.torch_optim.noise import generators_kept, seed_of_step
 from zoar.torch_optim.placing import NotPlaced, Query, Snapshot, Writer, choose_placement
 from zoar.torch_optim.recipe import Recipe
 
-#: How far a folded loss may be from the same query's own, relative to it: another shape of matrix rounds otherwise.
-_AGREE, _AGREE_16_BITS = 1e-4, 2e-2
+#: How far a folded loss may be from the same query's own, in parts of how far apart queries are: other shapes round otherwise.
+_AGREE, _AGREE_16_BITS = 1e-2, 0.1
+#: Parts of the parameters' own size that queries are apart when that is tried.
+_APART = 0.3
 
 
 class Forwards:
@@ -49,21 +52,22 @@ class Forwards:
                 with self.placement.at(queries[slot]):
                     return run(slot)
 
+            if self._recipe.fold and not self.not_folded and batch.size == 1:
+                self.not_folded = "a step has one query"
+            if self._fold is not None and self._fold.changed:
+                self._fold, self._checked = None, False
             if self._fold is not None:
-                folded = self._folded(self._fold, queries, run, one)
-                if folded is not None:
-                    return torch.stack(folded)
-            elif not self.not_folded and batch.size > 1:
-                with self.placement.open():
-                    return torch.stack([self._scouted(one, noise), *map(one, range(1, batch.size))])
+                return self._folded(self._fold, queries, run, one)
+            if not self.not_folded:
+                return self._one_by_one(one, batch.size, lambda: self._scouted(one, noise))
             return self._one_by_one(one, batch.size)
 
-    def _one_by_one(self, one: Callable[[int], Tensor], size: int) -> Tensor:
+    def _one_by_one(self, one: Callable[[int], Tensor], size: int, first: Callable[[], Tensor] | None = None) -> Tensor:
         """Where a placement does not reach a parameter: what it knows of the model may be old; else another one."""
         for last in (False, True):
             try:
                 with self.placement.open():
-                    return torch.stack([one(slot) for slot in range(size)])
+                    return torch.stack([first() if first else one(0), *map(one, range(1, size))])
             except NotPlaced as reason:
                 self.extra += 1
                 if self.placement.forget() and not last:
@@ -72,10 +76,11 @@ class Forwards:
                     raise NotPlaced(
                         f"{reason}; placement='layerwise' cannot reach them, placement='snapshot' can"
                     ) from None
+                warnings.warn(f"a copy of all parameters is taken for every query: {reason}", stacklevel=2)
                 break
         self.placement = Snapshot(self._layout, self._writer)
         with self.placement.open():
-            return torch.stack([one(slot) for slot in range(size)])
+            return torch.stack([first() if first else one(0), *map(one, range(1, size))])
 
     def _query(self, batch: QueryBatch, slot: int, radii: tuple[float, ...]) -> Query:
         k = batch.directions
@@ -135,29 +140,40 @@ class Forwards:
 
     def _folded(
         self, fold: Fold, queries: list[Query], run: Callable[[int], Tensor], one: Callable[[int], Tensor]
-    ) -> list[Tensor] | None:
-        """All losses; None where the model could not be folded after all."""
+    ) -> Tensor:
+        """All losses, one by one where the model could not be folded after all."""
         try:
-            losses = fold.losses(queries, self._writer, run)
             if not self._checked:
-                self._check(losses, one)
-                self._checked = True
-            return losses
-        except (NotFoldable, NotPlaced) as reason:
+                self._check(fold, queries, run)
+            return torch.stack(fold.losses(queries, self._writer, run))
+        except (RuntimeError, ValueError, TypeError, KeyError, IndexError, AttributeError) as reason:
+            losses = self._one_by_one(one, len(queries))  # what is wrong with the closure itself is raised here
             self._fold = None
             self._give_up(reason)
-            return None
+            return losses
 
-    def _check(self, losses: list[Tensor], one: Callable[[int], Tensor]) -> None:
-        """Each query once more, alone."""
-        short = any(segment.parameter.element_size() < 4 for segment in self._layout.segments)
-        agree = _AGREE_16_BITS if short else _AGREE
+    def _check(self, fold: Fold, queries: list[Query], run: Callable[[int], Tensor]) -> None:
+        """Queries so far apart that their losses differ by more than rounding: folded, and alone."""
+        size = sum(float((s.parameter.detach().double() ** 2).sum()) for s in self._layout.segments)
+        apart = _APART * (1e-2 + (size / self._layout.dim) ** 0.5)
+        far = [Query(q.address, q.law, [(1 if r >= 0 else -1) * max(abs(r), apart) for r in q.radii]) for q in queries]
+        folded = [float(loss) for loss in fold.losses(far, self._writer, run)]
         with self.placement.open():
-            for slot, loss in enumerate(losses):
-                alone, folded = float(one(slot)), float(loss)
-                self.extra += 1
-                if not abs(folded - alone) <= agree * (1e-3 + abs(alone)):
-                    raise NotFoldable(f"a query's loss is {alone:g} alone and {folded:g} folded")
+            alone = []
+            for slot, query in enumerate(far):
+                with self.placement.at(query):
+                    alone.append(float(run(slot)))
+        self.extra += 2 * len(queries)
+        pairs = [pair for pair in zip(folded, alone, strict=True) if all(map(math.isfinite, pair))]
+        if len(pairs) < 2:
+            return  # tried again at the next step
+        short = any(segment.parameter.element_size() < 4 for segment in self._layout.segments)
+        spread = max(loss for _, loss in pairs) - min(loss for _, loss in pairs)
+        allowed = (_AGREE_16_BITS if short else _AGREE) * (spread + 1e-3 * abs(pairs[0][1]))
+        for one, other in pairs:
+            if abs(one - other) > allowed:
+                raise NotFoldable(f"a query's loss is {other:g} alone and {one:g} folded")
+        self._checked = True
 
     def _give_up(self, reason: Exception) -> None:
         self.not_folded = str(reason)

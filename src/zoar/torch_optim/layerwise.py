@@ -4,9 +4,11 @@ A block is a module whose parameters, its children's included, are no more than 
 of the model: of a transformer a layer. They are written perturbed into scratch memory when its forward begins, and point there
 until it is over. So a layer is one launch, not one for each of its tensors.
 
-Every parameter must be used within the forward of a module that has it. One that is only used from elsewhere is noticed. **Not
-noticed** is one that its own module uses and another one too, behind its back (`h @ self.embed.weight.T` for a head; a head that is
-a module of its own and shares the weight is fine). Such a model wants `placement="snapshot"`, and so do compiled ones.
+Every parameter must be used within the forward of a module that has it. One that is only used from elsewhere, a part of a block
+that runs outside of it, and a module that returns its parameters are noticed. **Not noticed** is a parameter that its own module
+uses and another one too, behind its back (`h @ self.embed.weight.T` for a head; a head that is a module of its own and shares the
+weight is fine), and what a forward does only later than the first step. Such a model wants `placement="snapshot"`, and so do
+compiled ones.
 
 The first forward is watched by hooks on all modules, to learn which there are; from then on only blocks have hooks, and only while
 the closure runs.
@@ -24,8 +26,9 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.utils._pytree import tree_leaves
 
-from zoar.torch_optim.layout import Layout, Segment
+from zoar.torch_optim.layout import Layout, Segment, places_of
 from zoar.torch_optim.placing import NotPlaced, Painted, Placement, Query, Writer
 
 _APART = 32  # elements: tensors in scratch memory begin where the kernels can load eight at once
@@ -38,24 +41,27 @@ class _Block:
     def __init__(
         self, module: torch.nn.Module, segments: Sequence[Segment], writer: Writer, scratch: _Scratch | None
     ) -> None:
-        self.module, self.segments, self._writer, self._scratch = module, segments, writer, scratch
-        self.ids = {id(segment) for segment in segments}
-        self._kept = self._painted()
+        self.module, self.segments, self._writer = module, segments, writer
+        self._kept = None if scratch is None else Painted(segments, writer, lambda: scratch.rooms(segments))
 
-    def _painted(self) -> Painted:
-        if self._scratch is not None:
-            scratch = self._scratch
-            return Painted(self.segments, self._writer, lambda: scratch.rooms(self.segments))
-        return Painted(self.segments, self._writer, lambda: [torch.empty_like(s.parameter) for s in self.segments])
-
-    def write(self, query: Query) -> Painted:
-        """The perturbed parameters."""
-        painted = (
-            self._kept if self._scratch is not None else self._painted()
-        )  # else memory of its own, given back afterwards
-        painted.refresh()
+    def write(self, query: Query, placed: set[int]) -> Painted | None:
+        """The perturbed parameters, but those that a module around this one has placed; None where that is all."""
+        free = [segment for segment in self.segments if id(segment) not in placed] if placed else self.segments
+        if not free:
+            return None
+        painted = self._kept
+        if (
+            placed or painted is None
+        ):  # memory of its own, given back afterwards: another block's is in use, or it is large
+            painted = Painted(free, self._writer, lambda: _copies(free))
+        if not painted.rooms:
+            painted.refresh()
         painted.paint(query)
         return painted
+
+
+def _copies(segments: Sequence[Segment]) -> list[Tensor]:
+    return [torch.empty_like(s.parameter, memory_format=torch.contiguous_format) for s in segments]
 
 
 class _Scratch:
@@ -100,6 +106,7 @@ class Layerwise(Placement):
         self._segments = {id(segment.parameter): segment for segment in layout.segments}
         self._limit = max([layout.bytes() // 32, *(_bytes_of([segment]) for segment in layout.segments)])
         self._blocks: list[_Block] | None = None
+        self._places: list[Any] = []
         self._running = _Running()
 
     def forget(self) -> bool:
@@ -108,22 +115,27 @@ class Layerwise(Placement):
 
     @contextmanager
     def open(self) -> Iterator[None]:
-        running = self._running = _Running()
+        places = places_of(self._layout.segments)
+        if places != self._places:  # parameters that were replaced or moved
+            self._places, self._blocks = places, None
+        running = self._running = _Running(watched=self._blocks is None)
         found: list[_Block] = []
         seen: set[torch.nn.Module] = set()
 
         def discover(module: torch.nn.Module, inputs: Any) -> None:
-            """A module that is part of none that ran before."""
-            if torch.compiler.is_compiling() or module in seen or threading.get_ident() != running.thread:
+            if torch.compiler.is_compiling() or threading.get_ident() != running.thread:
                 return
-            if any(_is_compiled(part) for part in module.modules()):
-                raise NotPlaced("the model is compiled, and a compiled forward runs no hooks")
-            blocks = self._blocks_of(module, seen)
-            found.extend(blocks)
-            running.hook(blocks)
-            for block in blocks:
-                if block.module is module:  # whose own hooks were called already
-                    running.enter(block, module, inputs)
+            if module not in seen:  # part of none that ran before
+                if any(_is_compiled(part) for part in module.modules()):
+                    raise NotPlaced("the model is compiled, and a compiled forward runs no hooks")
+                blocks = self._blocks_of(module, seen)
+                found.extend(blocks)
+                running.hook(blocks)
+                for block in blocks:
+                    if block.module is module:  # whose own hooks were called already
+                        running.enter(block, module, inputs)
+            elif not any(block.module is module for block in found):
+                running.check_within(module, self._of(module.parameters(recurse=False)))
 
         with warnings.catch_warnings():
             if self._blocks is None:
@@ -162,7 +174,8 @@ class Layerwise(Placement):
             if module in seen:
                 return
             everything = self._of(module.parameters())
-            if _bytes_of(everything) <= self._limit:
+            runs = type(module).forward is not torch.nn.Module.forward  # a list of modules does not
+            if runs and _bytes_of(everything) <= self._limit:
                 seen.update(module.modules())
                 if everything:
                     whole.append((module, everything))
@@ -189,41 +202,51 @@ class Layerwise(Placement):
 class _Running:
     """A step's queries: the hooks, and what is placed where."""
 
-    def __init__(self) -> None:
+    def __init__(self, watched: bool = False) -> None:
         self.query: Query | None = None
         self.thread = threading.get_ident()  # what other threads run is not ours
         self.used: set[int] = set()
         self.undo: list[Callable[[], None]] = []
+        self._watched = watched
         self._placed: set[int] = set()
-        self._stack: list[tuple[Sequence[Tensor], Sequence[Tensor], set[int]]] = []  # parameters, and their own memory
+        self._stack: list[tuple[Painted | None, set[int]]] = []
 
     def hook(self, blocks: Sequence[_Block]) -> None:
-        for block in blocks:
-            self.undo.append(block.module.register_forward_pre_hook(partial(self.enter, block)).remove)
-            self.undo.append(block.module.register_forward_hook(self._leave, always_call=True).remove)
+        for block in blocks:  # before other hooks, which may read the parameters
+            enter = block.module.register_forward_pre_hook(partial(self.enter, block), prepend=True)
+            leave = block.module.register_forward_hook(self._leave, always_call=True)
+            self.undo += [enter.remove, leave.remove]
 
     def enter(self, block: _Block, module: torch.nn.Module, inputs: Any) -> None:
         if torch.compiler.is_compiling() or threading.get_ident() != self.thread or self.query is None:
             return
-        painted = block.write(self.query)
-        parameters, rooms, own, ids = painted.parameters, painted.rooms, painted.own, block.ids
-        if not self._placed.isdisjoint(ids):  # a module within has a parameter of one around it, which has placed it
-            free = [place for place, segment in enumerate(block.segments) if id(segment) not in self._placed]
-            parameters, rooms, own = ([tensors[place] for place in free] for tensors in (parameters, rooms, own))
-            ids = ids - self._placed
-        self._stack.append((parameters, own, ids))
+        painted = block.write(self.query, self._placed)
+        ids = {id(segment) for segment in painted.segments} if painted else set()
+        self._stack.append((painted, ids))
         self.used |= ids
         self._placed |= ids
-        for parameter, room in zip(parameters, rooms, strict=True):
-            parameter.data = room
+        if painted:
+            painted.point(painted.rooms)
+
+    def check_within(self, module: torch.nn.Module, own: Sequence[Segment]) -> None:
+        """A module that is part of a block must run while the block does."""
+        if self.query is not None and any(id(segment) not in self._placed for segment in own):
+            raise NotPlaced(f"a {type(module).__name__} runs outside of the module that it is a part of")
 
     def _leave(self, module: Any, inputs: Any, output: Any) -> None:
         if torch.compiler.is_compiling() or threading.get_ident() != self.thread or not self._stack:
             return
-        parameters, own, ids = self._stack.pop()
-        for parameter, data in zip(parameters, own, strict=True):
-            parameter.data = data
+        painted, ids = self._stack.pop()
+        if painted:
+            painted.point(painted.own)
         self._placed -= ids
+        if self._watched and painted and self.query is not None:
+            rooms = {room.untyped_storage().data_ptr() for room in painted.rooms}
+            for leaf in tree_leaves(output):
+                if isinstance(leaf, Tensor) and leaf.untyped_storage().data_ptr() in rooms:
+                    raise NotPlaced(
+                        f"a {type(module).__name__} returns its parameters, which are used after its forward"
+                    )
 
     def leave_all(self) -> None:
         """Whatever an exception left."""

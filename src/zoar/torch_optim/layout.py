@@ -58,6 +58,11 @@ class Layout:
         return {segment.parameter.device for segment in self.segments}
 
 
+def places_of(segments: Iterable[Segment]) -> list[tuple[int, torch.dtype, tuple[int, ...]]]:
+    """Where the parameters' memory is and how it is laid out: another answer means that they were replaced."""
+    return [(s.parameter.data_ptr(), s.parameter.dtype, s.parameter.stride()) for s in segments]
+
+
 def neighbours(segments: Sequence[Segment]) -> Iterator[tuple[list[Segment], int, int]]:
     """Segments of one group on one device with no gap between them, and the range they cover: what is worked on together."""
     together: list[Segment] = []

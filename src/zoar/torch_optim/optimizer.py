@@ -165,7 +165,7 @@ class ZOOptimizer(torch.optim.Optimizer):
         """Evaluates `closure` at every query, forward passes only, and moves the parameters.
 
         Returns the mean loss of the queries, a float32 tensor. Without a closure it only makes the rule's vectors: distributed
-        checkpointing calls it so, to have what it loads into. An exception leaves parameters and state as they were.
+        checkpointing calls it so, to have what it loads into. An exception of the closure leaves parameters and state as they were.
         """
         if closure is None:
             self._start_states()

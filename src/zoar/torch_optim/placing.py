@@ -18,7 +18,7 @@ from torch import Tensor
 
 from zoar.kernels import reference
 from zoar.kernels.reference import Address
-from zoar.torch_optim.layout import Layout, Segment, neighbours, overlaps
+from zoar.torch_optim.layout import Layout, Segment, neighbours, overlaps, places_of
 
 PLACEMENTS = ("auto", "snapshot", "layerwise")
 #: A copy of the parameters may be as large as this before `auto` goes layer by layer.
@@ -90,12 +90,12 @@ class Painted:
         self.parameters = [segment.parameter for segment in segments]
         self.rooms: list[Tensor] = []
         self.own: list[Tensor] = []
-        self._places: list[int] = []
+        self._places: list[tuple[int, torch.dtype, tuple[int, ...]]] = []
         self._paint: Painter = lambda query: None
 
     def refresh(self) -> None:
         """To be called while the parameters have their own memory."""
-        places = [parameter.data_ptr() for parameter in self.parameters]
+        places = places_of(self.segments)
         if places != self._places:
             self._places, self.own = places, [parameter.data for parameter in self.parameters]
             self.rooms = self._make_rooms()

@@ -79,6 +79,8 @@ class Recipe:
                 "extra_memory must be bytes (an int) or times the parameters' own bytes (a float), at least 0; "
                 f"got {extra_memory!r}"
             )
+        if log is not None and (not isinstance(log, (str, Path)) or not str(log) or not Path(log).parent.is_dir()):
+            raise ValueError(f"log must be a file in a folder that is there, got {log!r}")
         return cls(
             estimator, law, rule, whole_number("queries", queries, 1), length, whole_number("seed", seed, 0, 2**64 - 1), max_norm,
             maximize, choose("on_error", on_error, ON_ERROR), choose("placement", placement, PLACEMENTS),

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from zoar.checking import whole_number
 from zoar.estimators import as_estimator
 from zoar.smoothing import as_smoothing
 from zoar.torch_optim.layout import Layout
@@ -42,13 +43,17 @@ class TrajectoryLog:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self._begun = False
+        self._size = 0
 
     def append(self, groups: Sequence[dict[str, Any]], step: int, values: list[float]) -> None:
         """A step that was taken."""
         settings = [[float(group[name]) for name in _OWN] for group in groups]
         losses = [value if math.isfinite(value) else None for value in values]
+        if self.path.stat().st_size != self._size:
+            raise RuntimeError(f"another run writes to {self.path} too; give each a file of its own")
         with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"step": step, "values": losses, "groups": settings}) + "\n")
+        self._size = self.path.stat().st_size
 
     def open(self, recipe: Recipe, layout: Layout, step: int) -> None:
         """Before the first step that is written: how the optimizer was made, or a sentence why this file is not for it."""
@@ -72,7 +77,7 @@ class TrajectoryLog:
                 )
             lines = self.path.read_text(encoding="utf-8").splitlines()[: 1 + step]
             self.path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-        self._begun = True
+        self._begun, self._size = True, self.path.stat().st_size
 
 
 def read(path: str | Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -121,7 +126,11 @@ def replay(
             f"and these are {len(layout.segments)} in {len(optimizer.param_groups)} with {layout.dim}; give the run's own params"
         )
     if fingerprint(layout) != header["start"]:
-        raise ValueError("these are not the parameters that the run began with; load the model as it was then")
+        raise ValueError(
+            "these are not the parameters that the run began with, to the bit and in the same dtype; load the model as it was then"
+        )
+    if steps is not None and not 0 <= whole_number("steps", steps, 0) <= len(entries):
+        raise ValueError(f"the log has {len(entries)} steps, got steps={steps!r}")
     for entry in entries[:steps]:
         for group, own in zip(optimizer.param_groups, entry["groups"], strict=True):
             group.update(zip(_OWN, own, strict=True))
@@ -158,10 +167,13 @@ def _sizes(layout: Layout) -> list[int]:
 
 
 def fingerprint(layout: Layout) -> str:
-    """Of the parameters' values, from a few of each."""
+    """Of the parameters' bits: sums of whole numbers, which are the same on every device."""
     digest = hashlib.sha256()
     for segment in layout.segments:
-        flat = segment.parameter.detach().reshape(-1)
-        some = flat[:: max(1, flat.numel() // 16)][:16].double().cpu()
-        digest.update(some.numpy().tobytes())
+        parameter = segment.parameter.detach()
+        bits = parameter.contiguous().view(_BITS[parameter.element_size()])
+        digest.update(f"{parameter.dtype} {int(bits.sum(dtype=torch.int64))} ".encode())
     return digest.hexdigest()[:16]
+
+
+_BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
