@@ -93,14 +93,14 @@ def test_demo_hands_its_options_on(ran: list[Any], tmp_path: Path) -> None:
     assert cli.main(["demo"]) == 0
     arguments = ["--dim", "10_000", "--iterations", "30", "--seed", "4", "--workers", "3", "--force"]
     assert cli.main(["demo", "--out", str(tmp_path), *arguments]) == 0
-    plain = {"device": None, "workers": None, "force": False, "command": "zoar demo --out runs/demo"}
+    plain = {"device": None, "workers": None, "force": False, "only": (), "command": "zoar demo --out runs/demo"}
     command = f"zoar demo --out {tmp_path} --iterations 30 --seed 4"
     assert ran == [
         (Demo(), Path("runs/demo"), plain),
         (
             Demo(iterations=30, first_seed=4),
             tmp_path,
-            {"device": None, "workers": 3, "force": True, "command": command},
+            {"device": None, "workers": 3, "force": True, "only": (), "command": command},
         ),
     ]
 

@@ -85,6 +85,9 @@ def _line(method: str, curves: Sequence[Curve]) -> Line:
     return Line(method, x, values.mean(0), values.min(0), values.max(0))
 
 
+_LETTER = 0.0142  # of a panel's width
+
+
 def figure(panels: Sequence[Panel], styles: Mapping[str, Style], columns: int = 2) -> Figure:
     """All panels on one sheet."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -94,11 +97,13 @@ def figure(panels: Sequence[Panel], styles: Mapping[str, Style], columns: int = 
     rows = max(1, math.ceil(len(panels) / columns))
     sheet = Figure(figsize=(5.3 * columns, 3.4 * rows), facecolor="white")
     FigureCanvasAgg(sheet)
+    # By hand: the room for the labels right of each panel is the same everywhere, so the panels line up.
+    longest = max((len(line.label) for panel in panels for line in panel.lines), default=0)
+    width = min(0.645, (0.885 - _LETTER * longest) / 1.09)
     for index, panel in enumerate(panels):
         row, column = divmod(index, columns)
-        # By hand: the room for the labels right of each panel is the same everywhere, so the panels line up.
         axes = sheet.add_axes((
-            (column + 0.105) / columns, 1 - (row + 0.855) / rows, 0.645 / columns, 0.735 / rows,
+            (column + 0.105) / columns, 1 - (row + 0.855) / rows, width / columns, 0.735 / rows,
         ))  # fmt: skip
         _draw(axes, panel, styles)
     return sheet
