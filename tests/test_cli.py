@@ -140,6 +140,7 @@ def test_study_list_names_every_study(capsys: pytest.CaptureFixture[str]) -> Non
         ),
         (["synthetic", "--device", "cuda:77"], "--device cuda:77 cannot be used: "),
         (["synthetic", "--device", "gpu"], "--device gpu cannot be used: "),
+        (["synthetic", "--device", "meta"], "--device meta cannot be used: "),
     ],
 )
 def test_a_wrong_study_gets_a_sentence(arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:

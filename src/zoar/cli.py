@@ -217,8 +217,8 @@ def _options_of(fields: set[str]) -> str:
 
 def _check_device(device: str) -> None:
     try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:  # torch without CUDA asserts
+        torch.zeros(1, device=device).item()  # the meta device has no numbers
+    except (RuntimeError, AssertionError, NotImplementedError) as error:  # torch without CUDA asserts
         raise Refused(f"--device {device} cannot be used: {str(error).splitlines()[0]}") from None
 
 
